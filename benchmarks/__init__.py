@@ -1,0 +1,1 @@
+"""GoQueue beside its peers, measured in one run on one machine: ``python -m benchmarks``."""

@@ -1,0 +1,163 @@
+"""The figures GoQueue has to reach, each computed from the medians of one run."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from benchmarks.results import Results
+
+Compute = Callable[[Results], float | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """One promise about speed or size: a number, and the side of the target it must be on."""
+
+    work: str
+    unit: str
+    compute: Compute
+    at_least: float | None = None
+    at_most: float | None = None
+
+    def target(self) -> str:
+        """Say what is asked for."""
+        if self.at_least is not None:
+            return f"≥ {self.at_least:g} {self.unit}"
+        return f"≤ {self.at_most:g} {self.unit}"
+
+    def reached(self, measured: float | None) -> bool | None:
+        """Say whether a number is on the right side; nothing measured is no answer."""
+        if measured is None:
+            return None
+        if self.at_least is not None and measured < self.at_least:
+            return False
+        return self.at_most is None or measured <= self.at_most
+
+
+Key = tuple[str, str, str]
+
+
+def against(ours: Key, theirs: Key, *, peer: str) -> Compute:
+    """Divide our median by a peer's."""
+
+    def compute(results: Results) -> float | None:
+        numerator = results.find(*ours)
+        denominator = results.find(*theirs, peer=peer)
+        return numerator / denominator if numerator and denominator else None
+
+    return compute
+
+
+def within(ours: Key, other: Key) -> Compute:
+    """Divide one of our medians by another."""
+    return against(ours, other, peer="goqueue")
+
+
+def alone(key: Key, *, scale: float = 1.0) -> Compute:
+    """Take one of our medians as it is."""
+
+    def compute(results: Results) -> float | None:
+        found = results.find(*key)
+        return None if found is None else found * scale
+
+    return compute
+
+
+PUBLISH = ("publish", "100 B", "rate")
+OBJECTS = ("read", "objects", "rate")
+ARROW = ("read", "arrow", "rate")
+DISK = ("latency", "disk", "p50")
+OPEN_LARGE = ("restart", "1024 MiB", "open")
+OPEN_SMALL = ("restart", "64 MiB", "open")
+
+FIGURES: tuple[Figure, ...] = (
+    Figure(
+        work="publish 100 B against Redis Streams",
+        unit="x",
+        at_least=8,
+        compute=against(PUBLISH, PUBLISH, peer="redis"),
+    ),
+    Figure(
+        work="publish 100 B against Kafka",
+        unit="x",
+        at_least=1,
+        compute=against(PUBLISH, PUBLISH, peer="kafka"),
+    ),
+    Figure(
+        work="read objects against Redis XREAD",
+        unit="x",
+        at_least=8,
+        compute=against(OBJECTS, OBJECTS, peer="redis"),
+    ),
+    Figure(
+        work="read Arrow batches against Redis XREAD",
+        unit="x",
+        at_least=40,
+        compute=against(ARROW, OBJECTS, peer="redis"),
+    ),
+    Figure(
+        work="HTTP batch of 1000, in",
+        unit="k/s",
+        at_least=150,
+        compute=alone(("http", "in", "rate"), scale=1e-3),
+    ),
+    Figure(
+        work="HTTP reads of 1000, out",
+        unit="k/s",
+        at_least=60,
+        compute=alone(("http", "out", "rate"), scale=1e-3),
+    ),
+    Figure(
+        work="one publish at a time, p50 against the disk's fdatasync",
+        unit="x",
+        at_most=2.5,
+        compute=against(("latency", "one at a time", "p50"), DISK, peer="fdatasync"),
+    ),
+    Figure(
+        work="one publish at a time, p99",
+        unit="ms",
+        at_most=10,
+        compute=alone(("latency", "one at a time", "p99")),
+    ),
+    Figure(
+        work="async publish, p50 against the disk's fdatasync",
+        unit="x",
+        at_most=2.5,
+        compute=against(("latency", "async", "p50"), DISK, peer="fdatasync"),
+    ),
+    Figure(
+        work="async publish, p99",
+        unit="ms",
+        at_most=10,
+        compute=alone(("latency", "async", "p99")),
+    ),
+    Figure(
+        work="open a partition of 1 GiB",
+        unit="s",
+        at_most=1,
+        compute=alone(OPEN_LARGE, scale=1e-3),
+    ),
+    Figure(
+        work="start a broker on a partition of 1 GiB",
+        unit="s",
+        at_most=1,
+        compute=alone(("restart", "1024 MiB", "serve"), scale=1e-3),
+    ),
+    Figure(
+        work="open 1 GiB against 64 MiB",
+        unit="x",
+        at_most=2,
+        compute=within(OPEN_LARGE, OPEN_SMALL),
+    ),
+    Figure(
+        work="broker memory after 1 GiB published and read",
+        unit="MB",
+        at_most=250,
+        compute=alone(("memory", "1024 MiB", "resident")),
+    ),
+    Figure(
+        work="publish with 300 partitions against 3",
+        unit="x",
+        at_least=0.5,
+        compute=within(("partitions", "300", "rate"), ("partitions", "3", "rate")),
+    ),
+)

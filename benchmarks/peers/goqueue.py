@@ -1,0 +1,162 @@
+"""GoQueue itself: a broker process of this checkout and the SDK, fsync before every ack."""
+
+import asyncio
+import sys
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import ClassVar
+
+import goqueue.aio
+
+import goqueue
+from benchmarks.child import LOOPBACK, Child, free_port
+from benchmarks.messages import Message
+from benchmarks.pace import Pace
+from benchmarks.peers.peer import Client, Peer, age_seconds, stamped
+from benchmarks.results import GOQUEUE
+
+LINGER_MS = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GoQueueClient(Client):
+    """The SDK on the native port, and the address of HTTP."""
+
+    http_port: int
+
+    @property
+    def address(self) -> str:
+        """Return where the native protocol is spoken."""
+        return f"{LOOPBACK}:{self.port}"
+
+    def create(self, topic: str, *, partitions: int) -> None:
+        """Make a topic with the default durability, fsync before ack."""
+        with goqueue.connect(self.address) as client:
+            client.create_topic(topic, partitions=partitions)
+
+    def delete(self, topic: str) -> None:
+        """Remove the topic and its files."""
+        with goqueue.connect(self.address) as client:
+            client.delete_topic(topic)
+
+    def count(self, topic: str) -> int:
+        """Count the rows of every batch."""
+        with goqueue.connect(self.address) as client:
+            batches = client.read_batches(topic, start="earliest", end="latest")
+            return sum(int(batch.num_rows) for batch in batches)
+
+    def publish(self, topic: str, messages: Iterable[Message]) -> float:
+        """Call ``send`` for each message, then flush."""
+        with goqueue.connect(self.address) as client:
+            producer = client.producer(topic, linger_ms=LINGER_MS)
+            send = producer.send
+            start = time.perf_counter()
+            for key, value in messages:
+                send(value, key=key)
+            producer.flush()
+            seconds = time.perf_counter() - start
+            producer.close()
+        return seconds
+
+    def read(self, topic: str, *, count: int) -> float:
+        """Iterate over message objects."""
+        read = size = 0
+        with goqueue.connect(self.address) as client:
+            start = time.perf_counter()
+            for message in client.read(topic, start="earliest", end="latest"):
+                size += len(message.value)
+                read += 1
+            seconds = time.perf_counter() - start
+        assert read == count, f"read {read} of {count} messages"
+        return seconds
+
+    def read_batches(self, topic: str, *, count: int) -> float:
+        """Iterate over Arrow record batches."""
+        read = size = 0
+        with goqueue.connect(self.address) as client:
+            start = time.perf_counter()
+            for batch in client.read_batches(topic, start="earliest", end="latest"):
+                size += batch.column("value").nbytes
+                read += batch.num_rows
+            seconds = time.perf_counter() - start
+        assert read == count, f"read {read} of {count} messages"
+        return seconds
+
+    def publish_each(self, topic: str, pace: Pace, *, value_bytes: int) -> list[float]:
+        """Send and wait for the result."""
+        latencies = []
+        with goqueue.connect(self.address) as client:
+            producer = client.producer(topic, linger_ms=0)
+            for _ in pace.ticks():
+                start = time.perf_counter()
+                producer.send(stamped(value_bytes), key=b"key").result()
+                latencies.append(time.perf_counter() - start)
+            producer.close()
+        return latencies
+
+    def publish_each_async(self, topic: str, pace: Pace, *, value_bytes: int) -> list[float]:
+        """Send on schedule by the async SDK, however many acks are still to come."""
+        return asyncio.run(self._publish_each_async(topic, pace, value_bytes))
+
+    async def _publish_each_async(self, topic: str, pace: Pace, value_bytes: int) -> list[float]:
+        latencies = []
+        async with await goqueue.aio.connect(self.address) as client:
+            producer = client.producer(topic, linger_ms=0)
+
+            async def publish(due: float) -> None:
+                await producer.send(stamped(value_bytes), key=b"key")
+                latencies.append(time.perf_counter() - due)
+
+            async with asyncio.TaskGroup() as tasks:
+                started = time.perf_counter()
+                for number in range(pace.count):
+                    await asyncio.sleep(max(0.0, pace.delay(number, started=started)))
+                    tasks.create_task(publish(time.perf_counter()))
+            await producer.close()
+        return latencies
+
+    def follow(self, topic: str, *, count: int, ready: Callable[[], None]) -> list[float]:
+        """Read on from the end as messages arrive."""
+        ages: list[float] = []
+        with goqueue.connect(self.address) as client:
+            messages = client.read(topic, start="earliest", follow=True)
+            ready()
+            for message in messages:
+                ages.append(age_seconds(message.value))
+                if len(ages) == count:
+                    break
+        return ages
+
+
+class GoQueue(Peer):
+    """A broker started by ``goqueue serve``."""
+
+    name: ClassVar[str] = GOQUEUE
+    durability: ClassVar[str] = "fsync before every acknowledgement (group commit, default)"
+    partitioned: ClassVar[bool] = True
+
+    def start(self) -> None:
+        """Start the broker and return when both ports accept connections."""
+        self._port, self._http_port = free_port(), free_port()
+        argv = [sys.executable, "-m", "goqueue", "serve", "--data", str(self.data)]
+        argv += ["--native", f"{LOOPBACK}:{self._port}", "--http", f"{LOOPBACK}:{self._http_port}"]
+        child = Child(argv, directory=self._directory)
+        self._children.append(child)
+        child.wait_port(self._port)
+        child.wait_port(self._http_port)
+
+    @property
+    def data(self) -> Path:
+        """Return the data directory."""
+        return self._directory / "data"
+
+    def client(self) -> GoQueueClient:
+        """Return a client of this broker."""
+        return GoQueueClient(port=self._port, http_port=self._http_port)
+
+    def version(self) -> str:
+        """Name the version of this checkout."""
+        return f"GoQueue {version('goqueue')}"

@@ -1,0 +1,139 @@
+"""Redis Streams with redis-py: one stream per partition, pipelined, the append-only file on."""
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any, ClassVar
+from zlib import crc32
+
+import redis
+
+from benchmarks.child import LOOPBACK, Child, free_port
+from benchmarks.messages import Message
+from benchmarks.pace import Pace
+from benchmarks.peers.peer import PARTITIONS, Client, Peer, age_seconds, program, stamped
+
+PIPELINE_COMMANDS = 1000
+READ_MESSAGES = 1000
+BLOCK_MS = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedisClient(Client):
+    """Topics are groups of streams ``topic:partition``."""
+
+    def create(self, topic: str, *, partitions: int) -> None:
+        """Do nothing: a stream exists with its first message."""
+
+    def delete(self, topic: str) -> None:
+        """Remove the streams."""
+        with self._connect() as connection:
+            connection.delete(*_streams(topic))
+
+    def count(self, topic: str) -> int:
+        """Add up the lengths of the streams."""
+        with self._connect() as connection:
+            return sum(int(connection.xlen(stream)) for stream in _streams(topic))
+
+    def publish(self, topic: str, messages: Iterable[Message]) -> float:
+        """XADD in pipelines without transactions."""
+        streams = _streams(topic)
+        with self._connect() as connection:
+            pipeline = connection.pipeline(transaction=False)
+            queued = 0
+            start = time.perf_counter()
+            for key, value in messages:
+                pipeline.xadd(streams[crc32(key) % PARTITIONS], {b"k": key, b"v": value})
+                queued += 1
+                if queued == PIPELINE_COMMANDS:
+                    pipeline.execute()
+                    queued = 0
+            pipeline.execute()
+            return time.perf_counter() - start
+
+    def read(self, topic: str, *, count: int) -> float:
+        """XREAD all streams at once from their beginning."""
+        positions = dict.fromkeys(_streams(topic), b"0")
+        read = size = 0
+        with self._connect() as connection:
+            start = time.perf_counter()
+            while read < count:
+                for stream, entries in connection.xread(positions, count=READ_MESSAGES):
+                    for _, fields in entries:
+                        size += len(fields[b"v"])
+                    read += len(entries)
+                    positions[stream] = entries[-1][0]
+            return time.perf_counter() - start
+
+    def publish_each(self, topic: str, pace: Pace, *, value_bytes: int) -> list[float]:
+        """XADD and wait for its reply."""
+        stream = _streams(topic)[0]
+        latencies = []
+        with self._connect() as connection:
+            for _ in pace.ticks():
+                start = time.perf_counter()
+                connection.xadd(stream, {b"k": b"key", b"v": stamped(value_bytes)})
+                latencies.append(time.perf_counter() - start)
+        return latencies
+
+    def follow(self, topic: str, *, count: int, ready: Callable[[], None]) -> list[float]:
+        """XREAD that blocks for the next entries."""
+        stream = _streams(topic)[0]
+        position = b"0"
+        ages: list[float] = []
+        with self._connect() as connection:
+            ready()
+            while len(ages) < count:
+                found = connection.xread({stream: position}, count=READ_MESSAGES, block=BLOCK_MS)
+                for _, entries in found:
+                    ages.extend(age_seconds(fields[b"v"]) for _, fields in entries)
+                    position = entries[-1][0]
+        return ages
+
+    def _connect(self) -> Any:  # noqa: ANN401 - redis-py types its replies as sync or async
+        return redis.Redis(host=LOOPBACK, port=self.port, protocol=2, socket_timeout=30)
+
+
+class RedisStreams(Peer):
+    """A Redis server with its append-only file."""
+
+    name: ClassVar[str] = "redis"
+    durability: ClassVar[str] = "fsync every second (appendfsync everysec)"
+    load_share: ClassVar[float] = 0.2
+
+    def start(self) -> None:
+        """Start the server; background rewrites are off, so no round pays for another's."""
+        self._program = program("redis-server", package="redis-server")
+        self._port = free_port()
+        settings = {
+            "bind": LOOPBACK,
+            "port": self._port,
+            "dir": self._directory,
+            "save": "",
+            "appendonly": "yes",
+            "appendfsync": "everysec",
+            "auto-aof-rewrite-percentage": 0,
+        }
+        self._directory.mkdir(parents=True, exist_ok=True)
+        argv = [self._program]
+        for name, value in settings.items():
+            argv += [f"--{name}", str(value)]
+        child = Child(argv, directory=self._directory)
+        self._children.append(child)
+        child.wait_port(self._port)
+
+    def client(self) -> RedisClient:
+        """Return a client of this server."""
+        return RedisClient(port=self._port)
+
+    def version(self) -> str:
+        """Ask the server, and name the client."""
+        with redis.Redis(host=LOOPBACK, port=self._port) as connection:
+            server: Any = connection.info("server")
+        client = f"redis-py {version('redis')}"
+        return f"Redis {server['redis_version']}, {client}, hiredis {version('hiredis')}"
+
+
+def _streams(topic: str) -> list[bytes]:
+    return [f"{topic}:{partition}".encode() for partition in range(PARTITIONS)]

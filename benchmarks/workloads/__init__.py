@@ -1,0 +1,26 @@
+"""The questions a run answers, one file each; the order here is the order of the report."""
+
+from benchmarks.trial import Workload
+from benchmarks.workloads import (
+    end_to_end,
+    http,
+    latency,
+    log_size,
+    memory,
+    partitions,
+    publish,
+    read,
+    restart,
+)
+
+WORKLOADS: tuple[Workload, ...] = (
+    publish.WORKLOAD,
+    read.WORKLOAD,
+    http.WORKLOAD,
+    latency.WORKLOAD,
+    end_to_end.WORKLOAD,
+    restart.WORKLOAD,
+    memory.WORKLOAD,
+    partitions.WORKLOAD,
+    log_size.WORKLOAD,
+)

@@ -1,0 +1,189 @@
+"""Every error a caller can meet, with its wire code.
+
+Transports translate ``code`` by table and never inspect messages. Anything raised that is not a
+GoQueueError is a bug, not a reply. ``retryable`` says that the same request may succeed later.
+"""
+
+from typing import ClassVar
+
+
+class GoQueueError(Exception):
+    """Base of all errors that may cross a transport."""
+
+    code: ClassVar[str] = "internal"
+    retryable: ClassVar[bool] = False
+
+    @property
+    def message(self) -> str:
+        """Say what went wrong, for a person."""
+        return str(self.args[0]) if self.args else (self.__doc__ or self.code)
+
+
+class InvalidRequestError(GoQueueError):
+    """A field is missing, has the wrong type or breaks a limit; the message names it."""
+
+    code = "invalid_request"
+
+
+class InvalidNameError(InvalidRequestError):
+    """A topic, group or subject name breaks the naming rule."""
+
+    code = "invalid_name"
+
+
+class InvalidConfigError(InvalidRequestError):
+    """A setting is unknown or its value is not allowed; every problem is listed."""
+
+    code = "invalid_config"
+
+
+class TooLargeError(InvalidRequestError):
+    """A message, batch or request is larger than its limit."""
+
+    code = "too_large"
+
+
+class CorruptFrameError(InvalidRequestError):
+    """Bytes that are not a frame: wrong magic, impossible lengths or a failed checksum."""
+
+    code = "corrupt_frame"
+
+
+class TopicNotFoundError(GoQueueError):
+    """No such topic."""
+
+    code = "topic_not_found"
+
+
+class TopicExistsError(GoQueueError):
+    """A topic of this name exists."""
+
+    code = "topic_exists"
+
+
+class PartitionNotFoundError(GoQueueError):
+    """The topic has no such partition."""
+
+    code = "partition_not_found"
+
+
+class OffsetOutOfRangeError(GoQueueError):
+    """The offset was deleted by retention or has never been written."""
+
+    code = "offset_out_of_range"
+
+
+class DataLossError(GoQueueError):
+    """Messages the reader asked for are gone or unreadable; the message names their offsets."""
+
+    code = "data_loss"
+
+
+class ProducerFencedError(GoQueueError):
+    """A newer life of this producer has begun; this one may not publish any more."""
+
+    code = "producer_fenced"
+
+
+class OutOfOrderSequenceError(GoQueueError):
+    """A batch does not follow the one before it; an earlier batch is missing."""
+
+    code = "out_of_order_sequence"
+
+
+class UnknownProducerError(GoQueueError):
+    """The broker does not know this producer id, or no longer remembers its sequence."""
+
+    code = "unknown_producer"
+
+
+class DedupWindowFullError(GoQueueError):
+    """The topic's dedup window holds as many ids as it may; publish again when some expired."""
+
+    code = "dedup_window_full"
+    retryable = True
+
+
+class DiskFullError(GoQueueError):
+    """There is no room on the disk; nothing was written."""
+
+    code = "disk_full"
+    retryable = True
+
+
+class StorageFailedError(GoQueueError):
+    """The disk failed to make bytes durable; the partition takes no more writes until restart."""
+
+    code = "storage_failed"
+
+
+class DataDirLockedError(GoQueueError):
+    """Another process uses this data directory."""
+
+    code = "data_dir_locked"
+
+
+class OverloadedError(GoQueueError):
+    """The broker has no room for this connection or request now."""
+
+    code = "overloaded"
+    retryable = True
+
+
+class ShuttingDownError(GoQueueError):
+    """The broker is stopping; connect again later."""
+
+    code = "shutting_down"
+    retryable = True
+
+
+class ProtocolError(GoQueueError):
+    """The bytes on a connection are not our protocol; the connection is closed."""
+
+    code = "protocol_error"
+
+
+class UnsupportedError(GoQueueError):
+    """This broker does not know the operation."""
+
+    code = "unsupported"
+
+
+class ConnectionLostError(GoQueueError):
+    """The broker cannot be reached, or the connection ended before the answer came."""
+
+    code = "connection_lost"
+    retryable = True
+
+
+class DeadlineExceededError(GoQueueError):
+    """The answer did not come in time; what was asked may or may not have happened."""
+
+    code = "deadline_exceeded"
+    retryable = True
+
+
+class BufferFullError(GoQueueError):
+    """The producer's buffer stayed full for longer than it may block."""
+
+    code = "buffer_full"
+    retryable = True
+
+
+class ClosedError(GoQueueError):
+    """The client, producer or broker was closed."""
+
+    code = "closed"
+
+
+def _tree(root: type[GoQueueError]) -> list[type[GoQueueError]]:
+    return [root, *(error for child in root.__subclasses__() for error in _tree(child))]
+
+
+BY_CODE: dict[str, type[GoQueueError]] = {error.code: error for error in _tree(GoQueueError)}
+"""Every error by its wire code, so that a client raises what the broker raised."""
+
+
+def from_code(code: str, message: str) -> GoQueueError:
+    """Rebuild an error from the wire; an unknown code becomes the base class."""
+    return BY_CODE.get(code, GoQueueError)(message)

@@ -1,0 +1,36 @@
+"""Identities and ordinals that must never be confused with one another."""
+
+from typing import NamedTuple, NewType
+
+Offset = NewType("Offset", int)
+"""Position of a message in its partition. The first message has offset 0."""
+
+Position = NewType("Position", int)
+"""Position of a byte in a file."""
+
+TopicName = NewType("TopicName", str)
+"""A name that has passed ``names.topic_name``."""
+
+PartitionId = NewType("PartitionId", int)
+"""Number of a partition in its topic, from 0."""
+
+ProducerId = NewType("ProducerId", int)
+"""Identity of an idempotent producer, from 1; NO_PRODUCER for a message without one."""
+
+Epoch = NewType("Epoch", int)
+"""Life of a producer id. A newer life fences the older ones."""
+
+Sequence = NewType("Sequence", int)
+"""Ordinal of a message among those one producer life sent to one partition, from 0."""
+
+NO_PRODUCER = ProducerId(0)
+
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic."""
+
+    topic: TopicName
+    partition: PartitionId
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.partition}"

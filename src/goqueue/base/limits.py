@@ -1,0 +1,142 @@
+"""Every limit of the broker, with its reason and its relation to the others.
+
+A limit is checked before anything is allocated for what it bounds. Sizes are in bytes.
+"""
+
+from typing import Final
+
+from goqueue.base.units import DAY_MS, HOUR_MS, GiB, KiB, MiB
+
+NAME_CHARACTERS_MAX: Final = 249
+"""Longest name: a directory name of 255 with room for suffixes such as ``.dlq``."""
+
+KEY_BYTES_MAX: Final = 65_535
+"""The frame stores the key length in 16 bits."""
+
+VALUE_BYTES_MAX: Final = 16 * MiB
+"""Largest value of one message."""
+
+HEADERS_BYTES_MAX: Final = 65_535
+"""The frame stores the length of the headers block in 16 bits."""
+
+HEADERS_COUNT_MAX: Final = 1_000
+"""Most headers on one message."""
+
+DEDUP_ID_BYTES_MAX: Final = 256
+"""Longest ``dedup_id``; it is remembered for the whole window."""
+
+FRAME_HEADER_BYTES: Final = 34
+"""Fixed part of every frame, from the storage contract."""
+
+BATCH_ROWS_MAX: Final = 100_000
+"""Most messages in one batch frame: bounds the work of one validation."""
+
+BATCH_BYTES_MAX: Final = 16 * MiB + 512 * KiB
+"""Largest Arrow payload of a batch frame, before and after decompression."""
+
+FRAME_BYTES_MAX: Final = FRAME_HEADER_BYTES + KEY_BYTES_MAX + HEADERS_BYTES_MAX + BATCH_BYTES_MAX
+"""Nothing larger is ever a frame, so a declared size above it is a lie."""
+
+SEGMENT_BYTES: Final = 64 * MiB
+"""A frame that would make a segment larger than this starts a new one."""
+
+SEGMENT_BYTES_MIN: Final = 4 * KiB
+"""Smallest segment size a topic may ask for; only tests and tiny topics want it."""
+
+INDEX_INTERVAL_BYTES: Final = 4 * KiB
+"""Log bytes between two index entries."""
+
+INDEX_ENTRY_BYTES: Final = 16
+"""Two signed 64-bit numbers."""
+
+PARTITIONS_MAX: Final = 10_000
+"""Most partitions of one topic: each holds an open file and some memory."""
+
+TOPICS_MAX: Final = 100_000
+"""Most topics of one broker: the catalogue is held in memory."""
+
+RETENTION_MS_MAX: Final = 100 * 365 * DAY_MS
+"""A century; beyond it a number is a mistake in the unit."""
+
+SYNC_INTERVAL_MS_MAX: Final = HOUR_MS
+"""Longest time a topic may leave acknowledged bytes unsynced by choice."""
+
+DEDUP_WINDOW_MS_MAX: Final = DAY_MS
+"""Longest window in which ``dedup_id`` is remembered."""
+
+DEDUP_IDS_MAX: Final = 1_000_000
+"""Most ids remembered for one topic; a full window refuses instead of forgetting early."""
+
+TIMESTAMP_AHEAD_MS_MAX: Final = DAY_MS
+"""How far a message's time may lie ahead of the broker's clock: retention trusts it."""
+
+PRIORITIES: Final = 5
+"""Lanes, from 0 (critical) to 4 (background)."""
+
+PRODUCER_BATCHES_REMEMBERED: Final = 16
+"""Recent batches per producer and partition whose repeat returns the original offsets."""
+
+PRODUCER_REQUESTS_IN_FLIGHT_MAX: Final = 8
+"""Requests a client keeps unanswered; each may hold one batch per partition."""
+
+PRODUCERS_PER_PARTITION_MAX: Final = 10_000
+"""Producers remembered per partition; the one idle longest is forgotten first."""
+
+REQUEST_BYTES_MAX: Final = 34 * MiB
+"""Largest request on the native protocol."""
+
+REQUEST_HEADER_BYTES_MAX: Final = 1 * MiB
+"""Largest header (the part that is decoded into objects) of a native request."""
+
+REQUEST_PARTS_MAX: Final = PARTITIONS_MAX
+"""Most partitions named by one request."""
+
+CONNECTION_REQUESTS_MAX: Final = 128
+"""Unanswered requests of one connection before the broker stops reading from it."""
+
+CONNECTION_WRITE_BYTES_MAX: Final = 4 * MiB
+"""Unsent reply bytes of one connection before the broker stops reading from it."""
+
+CONNECTIONS_MAX: Final = 10_000
+"""Most native connections; one more is told so and closed."""
+
+REQUEST_BUFFER_BYTES_MAX: Final = 256 * MiB
+"""Bytes of large, partly received requests over all connections."""
+
+REQUEST_BUFFER_FREE_BYTES: Final = 64 * KiB
+"""A request up to this size needs no share of the common buffer."""
+
+FETCH_BYTES_MAX: Final = 32 * MiB
+"""Most bytes one fetch may ask for."""
+
+FETCH_WAIT_MS_MAX: Final = 60_000
+"""Longest a fetch may wait for news."""
+
+HTTP_PUBLISH_BODY_BYTES_MAX: Final = 16 * MiB
+"""Largest body of a publish over HTTP (a default; configurable)."""
+
+HTTP_BODY_BYTES_MAX: Final = 1 * MiB
+"""Largest body of any other HTTP request (a default; configurable)."""
+
+HTTP_MESSAGES_MAX: Final = 10_000
+"""Most messages in one HTTP publish: bounds the time one request holds the loop."""
+
+HTTP_READ_MESSAGES_MAX: Final = 1_000
+"""Most messages in one HTTP read; a larger limit is clamped to it."""
+
+RESERVED_DISK_BYTES: Final = 0
+"""Bytes kept free on the disk; a full disk is reported, not reserved against."""
+
+JOURNAL_RECORD_BYTES_MAX: Final = 4 * MiB
+"""Largest record of an internal journal."""
+
+PRODUCER_BUFFER_BYTES: Final = 64 * MiB
+"""Default bound of a client's unsent and unanswered messages."""
+
+assert REQUEST_BYTES_MAX >= REQUEST_HEADER_BYTES_MAX + FRAME_BYTES_MAX
+assert FRAME_BYTES_MAX < SEGMENT_BYTES
+assert FRAME_BYTES_MAX <= FETCH_BYTES_MAX
+assert VALUE_BYTES_MAX <= BATCH_BYTES_MAX
+assert PRODUCER_REQUESTS_IN_FLIGHT_MAX <= PRODUCER_BATCHES_REMEMBERED
+assert REQUEST_BYTES_MAX < REQUEST_BUFFER_BYTES_MAX
+assert SEGMENT_BYTES < 2 * GiB

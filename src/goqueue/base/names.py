@@ -1,0 +1,37 @@
+"""What a topic, group or subject may be called."""
+
+import re
+from typing import Final
+
+from goqueue.base.errors import InvalidNameError
+from goqueue.base.ids import TopicName
+from goqueue.base.limits import NAME_CHARACTERS_MAX
+
+INTERNAL_PREFIX: Final = "__"
+_NAME: Final = re.compile(rf"[A-Za-z0-9._-]{{1,{NAME_CHARACTERS_MAX}}}", re.ASCII)
+
+
+def check_name(name: object, *, field: str) -> str:
+    """Return the name, or raise naming the field and the rule it breaks."""
+    if not isinstance(name, str) or not name:
+        raise InvalidNameError(f"{field} is required")
+    if len(name) > NAME_CHARACTERS_MAX:
+        raise InvalidNameError(
+            f"{field} has {len(name)} characters; the limit is {NAME_CHARACTERS_MAX}"
+        )
+    if name in {".", ".."} or _NAME.fullmatch(name) is None:
+        raise InvalidNameError(
+            f"{field} {name[:40]!a} may only contain letters, digits, '.', '_' and '-',"
+            " and may not be '.' or '..'"
+        )
+    return name
+
+
+def topic_name(name: object) -> TopicName:
+    """Return a checked topic name; internal ones pass too."""
+    return TopicName(check_name(name, field="topic name"))
+
+
+def is_internal(name: str) -> bool:
+    """Tell whether the name belongs to the broker itself."""
+    return name.startswith(INTERNAL_PREFIX)

@@ -1,0 +1,1 @@
+"""What an operator may choose, and where each choice came from."""

@@ -1,0 +1,26 @@
+"""The broker's configuration: a frozen value, checked where it is built."""
+
+import msgspec
+
+from goqueue.base.limits import (
+    CONNECTIONS_MAX,
+    HTTP_BODY_BYTES_MAX,
+    HTTP_PUBLISH_BODY_BYTES_MAX,
+)
+
+
+class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything the broker is told at start. Times are milliseconds, sizes bytes."""
+
+    data_dir: str = "./data"
+    node_id: str = "node-1"
+    http_listener: str = "127.0.0.1:8080"
+    native_listener: str = "127.0.0.1:7070"
+    log_level: str = "info"
+    log_format: str = "auto"
+    connections_max: int = CONNECTIONS_MAX
+    http_publish_body_bytes_max: int = HTTP_PUBLISH_BODY_BYTES_MAX
+    http_body_bytes_max: int = HTTP_BODY_BYTES_MAX
+    sync_threads: int = 8
+    maintenance_interval_ms: int = 10_000
+    shutdown_timeout_ms: int = 30_000

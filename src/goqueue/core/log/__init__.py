@@ -1,0 +1,1 @@
+"""The log without files: indexes, scanning, retention."""

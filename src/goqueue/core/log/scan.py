@@ -1,0 +1,144 @@
+"""Walking over frames in bytes read from a segment.
+
+Shape: codec. Nothing is believed before its checksum holds.
+"""
+
+import struct
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from goqueue.base.errors import CorruptFrameError
+from goqueue.base.ids import Offset
+from goqueue.base.limits import FRAME_HEADER_BYTES
+from goqueue.core.record.frame import BATCH, CHECKED_FROM, MAGIC, FrameHeader, read_header
+
+_U32: Final = struct.Struct(">I")
+_ROWS_AT: Final = 4
+SECTOR_BYTES: Final = 512
+
+
+class Span(NamedTuple):
+    """A whole, checked frame inside a chunk."""
+
+    start: int
+    end: int
+    header: FrameHeader
+    rows: int
+
+    @property
+    def end_offset(self) -> Offset:
+        """Return the offset behind the frame's last message."""
+        return Offset(self.header.offset + self.rows)
+
+
+class Walk:
+    """Iterate over the whole frames of a chunk; afterwards tell why the walk ended.
+
+    ``position`` is where it stopped; ``needed`` the size of a frame that is cut by the end of the
+    chunk (0 if the chunk ends between frames); ``fault`` the error if a frame there is bad.
+    """
+
+    __slots__ = ("_chunk", "fault", "needed", "position")
+
+    def __init__(self, chunk: bytes | memoryview, position: int = 0) -> None:
+        self._chunk = memoryview(chunk)
+        self.position = position
+        self.needed = 0
+        self.fault: CorruptFrameError | None = None
+
+    def __iter__(self) -> Iterator[Span]:
+        chunk = self._chunk
+        size = len(chunk)
+        while size - self.position >= FRAME_HEADER_BYTES:
+            start = self.position
+            try:
+                header = read_header(chunk, start)
+            except CorruptFrameError as error:
+                self.fault = error
+                return
+            end = start + header.size
+            if end > size:
+                self.needed = header.size
+                return
+            if crc32c(chunk[start + CHECKED_FROM : end]) != header.crc:
+                self.fault = CorruptFrameError(
+                    f"checksum of the frame at offset {header.offset} does not match"
+                )
+                return
+            yield Span(start, end, header, rows_of(chunk, end, header))
+            self.position = end
+        if self.position < size:
+            self.needed = FRAME_HEADER_BYTES
+
+
+def rows_of(chunk: memoryview, end: int, header: FrameHeader) -> int:
+    """Return how many messages a checked frame holds."""
+    if not header.flags & BATCH:
+        return 1
+    return int(_U32.unpack_from(chunk, end - header.headers_size + _ROWS_AT)[0])
+
+
+class Taken(NamedTuple):
+    """The part of a chunk that answers a read: bytes from start to end, whole frames only."""
+
+    start: int
+    end: int
+    first_offset: Offset | None
+    next_offset: Offset
+    needed: int
+    fault: CorruptFrameError | None
+
+
+def take_frames(
+    chunk: bytes | memoryview, *, from_offset: Offset, end_offset: Offset, bytes_max: int
+) -> Taken:
+    """Pick the frames that hold messages of the half-open range, ``bytes_max`` of them at most.
+
+    At least one frame is taken whatever its size. ``first_offset`` is that of the chunk's first
+    frame. ``needed`` and ``fault`` speak of the frame the walk stopped at, and matter only when
+    nothing was taken.
+    """
+    walk = Walk(chunk)
+    start = end = 0
+    next_offset = from_offset
+    first_offset: Offset | None = None
+    for span in walk:
+        if first_offset is None:
+            first_offset = span.header.offset
+        if span.end_offset <= from_offset:
+            start = end = span.end
+            continue
+        if span.header.offset >= end_offset:
+            break
+        if end > start and span.end - start > bytes_max:
+            break
+        end = span.end
+        next_offset = span.end_offset
+    return Taken(start, end, first_offset, next_offset, walk.needed, walk.fault)
+
+
+def find_frame(chunk: bytes | memoryview, *, position: int, offset_min: Offset) -> Span | None:
+    """Find the first whole, checked frame at or behind a position, looking at every byte."""
+    raw = bytes(chunk)
+    while (position := raw.find(MAGIC, position)) >= 0:
+        for span in Walk(raw, position):
+            if span.header.offset >= offset_min:
+                return span
+            break
+        position += 1
+    return None
+
+
+def has_lost_sector(chunk: bytes | memoryview, *, start: int, end: int, origin: int) -> bool:
+    """Tell whether a device sector between two places reads as zeros: a page that was never written.
+
+    ``origin`` is the position of the chunk in its file; sectors are aligned in the file.
+    """
+    zeros = bytes(SECTOR_BYTES)
+    first = -(-(origin + start) // SECTOR_BYTES) * SECTOR_BYTES - origin
+    return any(
+        chunk[at : at + SECTOR_BYTES] == zeros
+        for at in range(first, end - SECTOR_BYTES + 1, SECTOR_BYTES)
+    )

@@ -1,0 +1,1 @@
+"""Who publishes: identities, sequences, repeats, and the choice of a partition."""

@@ -1,0 +1,156 @@
+"""What a partition remembers of its producers, so that a repeat is recognised.
+
+Shape: decider. ``judge`` reads and decides, ``apply`` changes. The log is the journal: every frame
+carries its producer's stamp, so replaying frames through ``apply`` rebuilds the ledger.
+"""
+
+from bisect import bisect_right
+from typing import Any
+
+import msgspec
+
+from goqueue.base.errors import (
+    OutOfOrderSequenceError,
+    ProducerFencedError,
+    UnknownProducerError,
+)
+from goqueue.base.ids import Epoch, Offset, ProducerId, Sequence
+from goqueue.base.limits import PRODUCER_BATCHES_REMEMBERED, PRODUCERS_PER_PARTITION_MAX
+from goqueue.core.record.stamp import ProducerStamp, Repeat
+
+
+class Appended(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """Messages of one producer reached the log."""
+
+    stamp: ProducerStamp
+    sequence_count: int
+    base_offset: Offset
+    repeats: tuple[Repeat, ...] = ()
+
+
+class Run(msgspec.Struct, gc=False):
+    """Messages whose sequences and offsets both follow one another."""
+
+    sequence: Sequence
+    count: int
+    base_offset: Offset
+    repeats: tuple[Repeat, ...] = ()
+
+
+class Original(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """Where the messages of a repeated batch are."""
+
+    base_offset: Offset
+    repeats: tuple[Repeat, ...] = ()
+
+
+class _Life(msgspec.Struct):
+    epoch: Epoch
+    next_sequence: Sequence = Sequence(0)
+    runs: list[Run] = []
+
+
+class ProducerLedger:
+    """Sequences of one partition, by producer."""
+
+    def __init__(self) -> None:
+        self._lives: dict[ProducerId, _Life] = {}
+
+    def __len__(self) -> int:
+        return len(self._lives)
+
+    def __repr__(self) -> str:
+        return f"<ProducerLedger of {len(self)} producers>"
+
+    def judge(self, stamp: ProducerStamp, sequence_count: int) -> Original | None:
+        """Return None if the batch is the next one, or where its original is; raise if neither."""
+        if not stamp.is_idempotent:
+            return None
+        life = self._lives.get(stamp.producer_id)
+        if life is None or stamp.epoch > life.epoch:
+            if stamp.sequence == 0:
+                return None
+            if life is None:
+                raise UnknownProducerError(
+                    f"producer {stamp.producer_id} is not known here and its sequence is"
+                    f" {stamp.sequence}, not 0"
+                )
+            raise OutOfOrderSequenceError(
+                f"producer {stamp.producer_id} epoch {stamp.epoch} begins at sequence"
+                f" {stamp.sequence}, not 0"
+            )
+        if stamp.epoch < life.epoch:
+            raise ProducerFencedError(
+                f"producer {stamp.producer_id} epoch {stamp.epoch} is fenced by epoch {life.epoch}"
+            )
+        if stamp.sequence == life.next_sequence:
+            return None
+        return self._original(life, stamp, sequence_count)
+
+    @staticmethod
+    def _original(life: _Life, stamp: ProducerStamp, sequence_count: int) -> Original:
+        if stamp.sequence + sequence_count <= life.next_sequence:
+            place = bisect_right(life.runs, stamp.sequence, key=lambda run: run.sequence) - 1
+            run = life.runs[place] if place >= 0 else None
+            if run is not None and stamp.sequence + sequence_count <= run.sequence + run.count:
+                skipped = stamp.sequence - run.sequence
+                return Original(base_offset=Offset(run.base_offset + skipped), repeats=run.repeats)
+        raise OutOfOrderSequenceError(
+            f"producer {stamp.producer_id} sent sequence {stamp.sequence};"
+            f" {life.next_sequence} is next"
+        )
+
+    def apply(self, event: Appended) -> None:
+        """Remember a batch that is in the log."""
+        stamp = event.stamp
+        if not stamp.is_idempotent:
+            return
+        life = self._lives.pop(stamp.producer_id, None)
+        if life is None or life.epoch != stamp.epoch:
+            life = _Life(epoch=stamp.epoch, runs=[])
+        # Putting it back last keeps the dictionary in order of use.
+        self._lives[stamp.producer_id] = life
+        life.next_sequence = Sequence(stamp.sequence + event.sequence_count)
+        _remember(life.runs, event)
+        if len(self._lives) > PRODUCERS_PER_PARTITION_MAX:
+            del self._lives[next(iter(self._lives))]
+
+    def snapshot(self) -> list[Any]:
+        """Return the whole ledger as plain values."""
+        return [
+            [
+                producer_id,
+                life.epoch,
+                life.next_sequence,
+                [msgspec.to_builtins(r) for r in life.runs],
+            ]
+            for producer_id, life in self._lives.items()
+        ]
+
+    @classmethod
+    def restore(cls, snapshot: list[Any]) -> "ProducerLedger":
+        """Rebuild a ledger from ``snapshot``."""
+        ledger = cls()
+        for producer_id, epoch, next_sequence, runs in snapshot:
+            ledger._lives[producer_id] = _Life(
+                epoch=epoch, next_sequence=next_sequence, runs=msgspec.convert(runs, list[Run])
+            )
+        return ledger
+
+
+def _remember(runs: list[Run], event: Appended) -> None:
+    """Add a batch to the runs, widening the last one where both ordinals continue."""
+    sequence = event.stamp.sequence
+    last = runs[-1] if runs else None
+    if (
+        last is not None
+        and not last.repeats
+        and not event.repeats
+        and last.sequence + last.count == sequence
+        and last.base_offset + last.count == event.base_offset
+    ):
+        last.count += event.sequence_count
+        return
+    runs.append(Run(sequence, event.sequence_count, event.base_offset, event.repeats))
+    if len(runs) > PRODUCER_BATCHES_REMEMBERED:
+        del runs[0]

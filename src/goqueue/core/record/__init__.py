@@ -1,0 +1,1 @@
+"""Messages as bytes: frames, Arrow batches, rows and their headers."""

@@ -1,0 +1,225 @@
+"""The batch frame: many messages as one Arrow record batch.
+
+Shape: codec. The value of the frame is one Arrow IPC record batch message without its schema: the
+schema follows from the column set. The headers block holds the batch's own fields:
+
+     0   1   2   3   4      8      12           20         28     30       38         42       50
+    +---+---+---+---+------+------+------------+----------+------+--------+----------+--------+-----------
+    | 1 |col|cmp| 0 | rows | raw  | first time | producer | epo- | sequ-  | sequence | trans- | repeats …
+    |ver|set|   |   |      | size | (us)       | id       | ch   | ence   | count    | action |
+    +---+---+---+---+------+------+------------+----------+------+--------+----------+--------+-----------
+
+A repeat is (row u32, partition u32, offset u64): a message whose dedup id was already known and that
+was therefore left out, so the batch holds fewer rows than sequence numbers.
+"""
+
+import struct
+from collections.abc import Sequence as Many
+from typing import Final
+
+import msgspec
+import pyarrow as pa
+
+from goqueue.base.errors import CorruptFrameError, TooLargeError
+from goqueue.base.ids import Epoch, Offset, PartitionId, ProducerId, Sequence
+from goqueue.base.limits import BATCH_BYTES_MAX, BATCH_ROWS_MAX, HEADERS_BYTES_MAX
+from goqueue.base.units import NS_PER_US
+from goqueue.core.record.frame import (
+    BATCH,
+    COMPRESSED,
+    HAS_HEADERS,
+    PRIORITY_NORMAL,
+    Buffer,
+    FrameHeader,
+    encode_frame,
+)
+from goqueue.core.record.stamp import NO_STAMP, ProducerStamp, Repeat
+
+TIMESTAMP_TYPE: Final = pa.timestamp("us", "UTC")
+HEADERS_TYPE: Final = pa.map_(pa.string(), pa.binary())
+
+HEADERS_COLUMN: Final = 0x01
+PRIORITY_COLUMN: Final = 0x02
+DELIVER_AT_COLUMN: Final = 0x04
+DEDUP_ID_COLUMN: Final = 0x08
+COLUMN_SETS: Final = 0x10
+
+_FIELDS: Final = struct.Struct(">BBBBIIqQHQIQ")
+_REPEAT: Final = struct.Struct(">IIq")
+_LAYOUT: Final = 1
+REPEATS_MAX: Final = (HEADERS_BYTES_MAX - _FIELDS.size) // _REPEAT.size
+"""Most messages one batch may leave out as repeats."""
+
+_CODECS: Final = (None, "lz4", "zstd")
+"""Compression by its code. Arrow's own codecs, in their frame formats."""
+
+
+def _schema(column_set: int) -> pa.Schema:
+    fields = [
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("timestamp", TIMESTAMP_TYPE, nullable=False),
+    ]
+    optional = (
+        (HEADERS_COLUMN, pa.field("headers", HEADERS_TYPE)),
+        (PRIORITY_COLUMN, pa.field("priority", pa.int8(), nullable=False)),
+        (DELIVER_AT_COLUMN, pa.field("deliver_at", TIMESTAMP_TYPE)),
+        (DEDUP_ID_COLUMN, pa.field("dedup_id", pa.binary())),
+    )
+    return pa.schema(fields + [field for bit, field in optional if column_set & bit])
+
+
+SCHEMAS: Final = tuple(_schema(column_set) for column_set in range(COLUMN_SETS))
+"""The stored schema of each column set."""
+
+
+class BatchFields(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """What a batch frame says of itself beside its messages."""
+
+    rows: int
+    column_set: int
+    compression: str | None
+    raw_size: int
+    first_timestamp_us: int
+    stamp: ProducerStamp = NO_STAMP
+    sequence_count: int = 0
+    transaction: int = 0
+    repeats: tuple[Repeat, ...] = ()
+
+
+def compression_code(name: str | None) -> int:
+    """Return the code of a compression, or raise naming those there are."""
+    if name not in _CODECS:
+        raise ValueError(f"compression must be None, 'lz4' or 'zstd', not {name!r}")
+    return _CODECS.index(name)
+
+
+def encode_fields(fields: BatchFields) -> bytes:
+    """Lay out the batch's own fields."""
+    stamp = fields.stamp
+    fixed = _FIELDS.pack(
+        _LAYOUT,
+        fields.column_set,
+        compression_code(fields.compression),
+        0,
+        fields.rows,
+        fields.raw_size,
+        fields.first_timestamp_us,
+        stamp.producer_id,
+        stamp.epoch,
+        stamp.sequence,
+        fields.sequence_count,
+        fields.transaction,
+    )
+    repeats = (_REPEAT.pack(one.row, one.partition, one.offset) for one in fields.repeats)
+    return fixed + b"".join(repeats)
+
+
+def decode_fields(block: Buffer) -> BatchFields:
+    """Read the batch's own fields, refusing impossible ones."""
+    if len(block) < _FIELDS.size or (len(block) - _FIELDS.size) % _REPEAT.size:
+        raise CorruptFrameError(f"batch fields have an impossible size of {len(block)} bytes")
+    layout, columns, codec, reserved, rows, raw, first, producer, epoch, sequence, count, tx = (
+        _FIELDS.unpack_from(block)
+    )
+    if layout != _LAYOUT or reserved or columns >= COLUMN_SETS or codec >= len(_CODECS):
+        raise CorruptFrameError("batch fields are of an unknown layout, column set or compression")
+    if rows > BATCH_ROWS_MAX or raw > BATCH_BYTES_MAX or count > BATCH_ROWS_MAX:
+        raise CorruptFrameError(
+            f"batch declares {rows} rows in {raw} bytes;"
+            f" the limits are {BATCH_ROWS_MAX} and {BATCH_BYTES_MAX}"
+        )
+    return BatchFields(
+        rows=rows,
+        column_set=columns,
+        compression=_CODECS[codec],
+        raw_size=raw,
+        first_timestamp_us=first,
+        stamp=ProducerStamp(ProducerId(producer), Epoch(epoch), Sequence(sequence)),
+        sequence_count=count,
+        transaction=tx,
+        repeats=tuple(
+            Repeat(row, PartitionId(partition), Offset(offset))
+            for row, partition, offset in _REPEAT.iter_unpack(
+                memoryview(block)[_FIELDS.size :]  # type: ignore[arg-type]
+            )
+        )
+        if len(block) > _FIELDS.size
+        else (),
+    )
+
+
+def encode_batch(  # noqa: PLR0913 - one argument per field of the format
+    batch: pa.RecordBatch,
+    *,
+    column_set: int,
+    first_timestamp_us: int,
+    last_timestamp_us: int,
+    offset: Offset = Offset(0),  # noqa: B008 - a NewType of an int
+    compression: str | None = None,
+    stamp: ProducerStamp = NO_STAMP,
+    sequence_count: int | None = None,
+    repeats: Many[Repeat] = (),
+) -> bytes:
+    """Turn a record batch of our schema into a frame."""
+    raw = batch.serialize()
+    if raw.size > BATCH_BYTES_MAX:
+        raise TooLargeError(f"batch of {raw.size} bytes; the limit is {BATCH_BYTES_MAX}")
+    packed: Buffer = memoryview(raw)
+    if compression is not None:
+        # As bytes: the buffer compress returns shows its spare room in a memoryview.
+        smaller = pa.compress(raw, codec=compression, asbytes=True)
+        packed, compression = (smaller, compression) if len(smaller) < raw.size else (packed, None)
+    fields = BatchFields(
+        rows=batch.num_rows,
+        column_set=column_set,
+        compression=compression,
+        raw_size=raw.size,
+        first_timestamp_us=first_timestamp_us,
+        stamp=stamp,
+        sequence_count=batch.num_rows if sequence_count is None else sequence_count,
+        repeats=tuple(repeats),
+    )
+    return encode_frame(
+        flags=BATCH | HAS_HEADERS | (COMPRESSED if compression else 0),
+        offset=offset,
+        timestamp_ns=last_timestamp_us * NS_PER_US,
+        value=packed,
+        headers=encode_fields(fields),
+        priority=PRIORITY_NORMAL,
+    )
+
+
+def batch_fields(header: FrameHeader, frame: Buffer) -> BatchFields:
+    """Read the fields of a whole batch frame."""
+    return decode_fields(memoryview(frame)[header.size - header.headers_size :])
+
+
+def batch_payload(fields: BatchFields, header: FrameHeader, frame: Buffer) -> pa.Buffer:
+    """Return the Arrow message of a frame whose checksum holds, decompressed within its bound."""
+    start = header.size - header.headers_size - header.value_size
+    payload = pa.py_buffer(memoryview(frame)[start : start + header.value_size])
+    if fields.compression is not None:
+        try:
+            payload = pa.decompress(
+                payload, decompressed_size=fields.raw_size, codec=fields.compression
+            )
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise CorruptFrameError(f"batch does not decompress: {error}") from error
+    if payload.size != fields.raw_size:
+        raise CorruptFrameError("batch is not as large as it declares")
+    return payload
+
+
+def read_batch(payload: pa.Buffer, column_set: int) -> pa.RecordBatch:
+    """Return the record batch of an Arrow message, without copying."""
+    try:
+        return pa.ipc.read_record_batch(payload, SCHEMAS[column_set])
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise CorruptFrameError(f"batch is not readable: {error}") from error
+
+
+def decode_batch(header: FrameHeader, frame: Buffer) -> pa.RecordBatch:
+    """Return the record batch of a frame that the broker has checked and stored."""
+    fields = batch_fields(header, frame)
+    return read_batch(batch_payload(fields, header, frame), fields.column_set)

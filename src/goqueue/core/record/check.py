@@ -1,0 +1,208 @@
+"""What a stranger's frame must pass before the log takes it.
+
+Shape: codec. Order matters: lengths, checksum, fields, decompression within its declared size, the
+metadata of the Arrow message, and only then Arrow itself with full validation.
+"""
+
+import struct
+from typing import Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from goqueue.base.errors import CorruptFrameError, InvalidRequestError, TooLargeError
+from goqueue.base.limits import (
+    DEDUP_ID_BYTES_MAX,
+    HEADERS_BYTES_MAX,
+    KEY_BYTES_MAX,
+    PRIORITIES,
+    TIMESTAMP_AHEAD_MS_MAX,
+    VALUE_BYTES_MAX,
+)
+from goqueue.base.units import DAY_MS, NS_PER_US, US_PER_MS
+from goqueue.core.record.batch import BatchFields, batch_fields, batch_payload, read_batch
+from goqueue.core.record.frame import (
+    CONTROL,
+    TX_COMMIT,
+    FrameHeader,
+    read_header,
+    verify,
+)
+from goqueue.core.record.headers import OWN_HEADERS_BYTES
+from goqueue.core.record.row import Row
+from goqueue.core.record.stamp import ProducerStamp, Repeat
+
+_U16: Final = struct.Struct("<H")
+_I32: Final = struct.Struct("<i")
+_RECORD_BATCH: Final = 3
+_COMPRESSION_SLOT: Final = 10
+
+
+class CheckedFrame(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """A frame that may be appended: its bytes and all the broker wants to know of it."""
+
+    header: FrameHeader
+    frame: memoryview | bytes
+    rows: int
+    stamp: ProducerStamp
+    sequence_count: int
+    first_timestamp_us: int
+    dedup_ids: tuple[bytes | None, ...] | None = None
+    repeats: tuple[Repeat, ...] = ()
+
+
+def check_frames(buffer: memoryview, *, now_ms: int) -> list[CheckedFrame]:
+    """Take a buffer of whole frames apart, refusing all of it for any fault."""
+    frames: list[CheckedFrame] = []
+    position = 0
+    while position < len(buffer):
+        header = read_header(buffer, position)
+        frame = buffer[position : position + header.size]
+        verify(frame, header)
+        if header.flags & (CONTROL | TX_COMMIT):
+            raise InvalidRequestError("control frames are written by the broker only")
+        checked = _check_batch(header, frame) if header.is_batch else _check_row(header, frame)
+        _check_time(checked, now_ms)
+        frames.append(checked)
+        position += header.size
+    if not frames:
+        raise InvalidRequestError("at least one message required")
+    return frames
+
+
+def _check_row(header: FrameHeader, frame: memoryview) -> CheckedFrame:
+    row = Row(header, frame)
+    _bound("value", header.value_size, VALUE_BYTES_MAX)
+    if row.deliver_at_us is not None and row.deliver_at_us < 0:
+        raise InvalidRequestError("deliver_at lies before 1970")
+    if row.dedup_id is not None:
+        _bound("dedup_id", len(row.dedup_id), DEDUP_ID_BYTES_MAX)
+    return CheckedFrame(
+        header=header,
+        frame=frame,
+        rows=1,
+        stamp=row.stamp,
+        sequence_count=1,
+        first_timestamp_us=row.timestamp_us,
+        dedup_ids=None if row.dedup_id is None else (row.dedup_id,),
+    )
+
+
+def _check_batch(header: FrameHeader, frame: memoryview) -> CheckedFrame:
+    fields = batch_fields(header, frame)
+    if fields.rows == 0 or header.key_size:
+        raise InvalidRequestError("a batch has at least one message and no key of its own")
+    if fields.sequence_count != fields.rows or fields.repeats or fields.transaction:
+        raise InvalidRequestError("a batch may not claim repeats or a transaction")
+    payload = batch_payload(fields, header, frame)
+    _refuse_inner_compression(memoryview(payload))
+    batch = read_batch(payload, fields.column_set)
+    return CheckedFrame(
+        header=header,
+        frame=frame,
+        rows=fields.rows,
+        stamp=fields.stamp,
+        sequence_count=fields.sequence_count,
+        first_timestamp_us=fields.first_timestamp_us,
+        dedup_ids=_check_columns(batch, fields, header),
+    )
+
+
+def _refuse_inner_compression(payload: memoryview) -> None:
+    """Refuse an Arrow message whose buffers are compressed: their sizes are not ours to bound.
+
+    Walks the flatbuffer by hand: message table, then record batch table, then its vtable.
+    """
+    try:
+        root = 8 + _I32.unpack_from(payload, 8)[0]
+        message_slots = root - _I32.unpack_from(payload, root)[0]
+        kind = payload[root + _slot(payload, message_slots, 6)]
+        header = root + _slot(payload, message_slots, 8)
+        table = header + _I32.unpack_from(payload, header)[0]
+        compression = _slot(payload, table - _I32.unpack_from(payload, table)[0], _COMPRESSION_SLOT)
+    except (struct.error, IndexError) as error:
+        raise CorruptFrameError("batch is not an Arrow message") from error
+    if kind != _RECORD_BATCH or compression:
+        raise CorruptFrameError("batch is not an uncompressed Arrow record batch")
+
+
+def _slot(payload: memoryview, vtable: int, slot: int) -> int:
+    if vtable < 0 or slot + 2 > _U16.unpack_from(payload, vtable)[0]:
+        return 0
+    return int(_U16.unpack_from(payload, vtable + slot)[0])
+
+
+def _check_columns(
+    batch: pa.RecordBatch, fields: BatchFields, header: FrameHeader
+) -> tuple[bytes | None, ...] | None:
+    try:
+        batch.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise CorruptFrameError(f"batch does not validate: {error}") from error
+    if batch.num_rows != fields.rows:
+        raise CorruptFrameError(f"batch holds {batch.num_rows} rows and declares {fields.rows}")
+    names = batch.schema.names
+    # A field's length cannot exceed the batch that holds it, so small batches skip these.
+    if fields.raw_size > KEY_BYTES_MAX:
+        _bound("key", _longest(batch.column("key")), KEY_BYTES_MAX)
+    if fields.raw_size > VALUE_BYTES_MAX:
+        _bound("value", _longest(batch.column("value")), VALUE_BYTES_MAX)
+    if "headers" in names:
+        _check_headers(batch.column("headers"), fields.raw_size)
+    if "priority" in names:
+        _check_priorities(batch.column("priority"))
+    times = batch.column("timestamp")
+    if times.null_count:
+        raise CorruptFrameError("timestamp: every message has one")
+    numbers = np.frombuffer(times.buffers()[1], np.int64, fields.rows)
+    if int(numbers.min()) != fields.first_timestamp_us:
+        raise CorruptFrameError("batch does not begin at the time it declares")
+    if int(numbers.max()) * NS_PER_US != header.timestamp_ns:
+        raise CorruptFrameError("batch does not end at the time it declares")
+    if "dedup_id" not in names:
+        return None
+    column = batch.column("dedup_id")
+    _bound("dedup_id", _longest(column), DEDUP_ID_BYTES_MAX)
+    return tuple(column.to_pylist())
+
+
+def _check_priorities(column: pa.Array) -> None:
+    numbers = np.frombuffer(column.buffers()[1], np.int8, len(column))
+    if column.null_count or int(numbers.min()) < 0 or int(numbers.max()) >= PRIORITIES:
+        raise InvalidRequestError(
+            "invalid priority: must be one of critical, high, normal, low, background"
+        )
+
+
+def _check_headers(column: pa.Array, raw_size: int) -> None:
+    names = column.keys
+    if names.null_count or column.items.null_count:
+        raise CorruptFrameError("headers: names and values may not be null")
+    if any(name.startswith("__") for name in names.unique().to_pylist()):
+        raise InvalidRequestError("headers: names beginning with '__' are reserved")
+    if raw_size <= HEADERS_BYTES_MAX - OWN_HEADERS_BYTES:
+        return
+    entries = np.frombuffer(column.buffers()[1], np.int32, len(column) + 1)
+    name_ends = np.frombuffer(names.buffers()[1], np.int32, len(names) + 1)
+    value_ends = np.frombuffer(column.items.buffers()[1], np.int32, len(names) + 1)
+    sizes = np.diff(name_ends[entries]) + np.diff(value_ends[entries]) + 4 * np.diff(entries)
+    _bound("headers", int(sizes.max()) + 2, HEADERS_BYTES_MAX - OWN_HEADERS_BYTES)
+
+
+def _check_time(frame: CheckedFrame, now_ms: int) -> None:
+    latest_us = (now_ms + TIMESTAMP_AHEAD_MS_MAX) * US_PER_MS
+    if frame.first_timestamp_us < 0 or frame.header.timestamp_ns // NS_PER_US > latest_us:
+        raise InvalidRequestError(
+            f"timestamp lies before 1970 or more than {TIMESTAMP_AHEAD_MS_MAX // DAY_MS} day ahead"
+        )
+
+
+def _longest(column: pa.Array) -> int:
+    ends = np.frombuffer(column.buffers()[1], np.int32, len(column) + 1)
+    return int(np.diff(ends).max())
+
+
+def _bound(field: str, size: int, limit: int) -> None:
+    if size > limit:
+        raise TooLargeError(f"{field}: {size} bytes; the limit is {limit}")

@@ -1,0 +1,139 @@
+"""The frame: the unit the log stores, the wire carries and the checksum covers.
+
+Shape: codec. Big-endian. The checksum is CRC-32C over everything behind it.
+
+     0       2   3   4        8        16         24  25  26     28       32       34
+    +-------+---+---+--------+--------+----------+---+---+------+--------+--------+-----+-------+---------
+    | "GQ"  | 1 | f | crc32c | offset | time (ns)| p | 0 | key  | value  | headers| key | value | headers
+    |       |ver|   |        |        |          |rio|   | size | size   | size   | …   | …     | …
+    +-------+---+---+--------+--------+----------+---+---+------+--------+--------+-----+-------+---------
+
+A row frame is one message. A batch frame (flag BATCH) holds an Arrow record batch as its value;
+its offset is that of the first message and its time the latest in it (see ``batch``).
+"""
+
+import struct
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from goqueue.base.errors import CorruptFrameError
+from goqueue.base.ids import Offset
+from goqueue.base.limits import FRAME_BYTES_MAX, FRAME_HEADER_BYTES, PRIORITIES
+
+MAGIC: Final = b"GQ"
+VERSION: Final = 1
+
+COMPRESSED: Final = 0x01
+HAS_HEADERS: Final = 0x02
+TOMBSTONE: Final = 0x04
+CONTROL: Final = 0x08
+TX_COMMIT: Final = 0x10
+BATCH: Final = 0x20
+FLAGS_KNOWN: Final = COMPRESSED | HAS_HEADERS | TOMBSTONE | CONTROL | TX_COMMIT | BATCH
+
+PRIORITY_NORMAL: Final = 2
+CHECKED_FROM: Final = 8
+
+Buffer = bytes | bytearray | memoryview
+
+_HEADER: Final = struct.Struct(">2sBBIqqBBHIH")
+_CHECKED_HEADER: Final = struct.Struct(">qqBBHIH")
+_PREFIX: Final = struct.Struct(">2sBBI")
+assert _HEADER.size == FRAME_HEADER_BYTES
+assert _PREFIX.size == CHECKED_FROM
+assert _PREFIX.size + _CHECKED_HEADER.size == FRAME_HEADER_BYTES
+
+
+class FrameHeader(NamedTuple):
+    """The fixed part of a frame, believed only after ``verify``."""
+
+    flags: int
+    crc: int
+    offset: Offset
+    timestamp_ns: int
+    priority: int
+    key_size: int
+    value_size: int
+    headers_size: int
+
+    @property
+    def size(self) -> int:
+        """Return the length of the whole frame."""
+        return FRAME_HEADER_BYTES + self.key_size + self.value_size + self.headers_size
+
+    @property
+    def is_batch(self) -> bool:
+        """Tell a batch frame from a row frame."""
+        return bool(self.flags & BATCH)
+
+
+def read_header(buffer: Buffer, position: int = 0) -> FrameHeader:
+    """Read and bound the header at a position; the frame itself may lie beyond the buffer."""
+    if len(buffer) - position < FRAME_HEADER_BYTES:
+        raise CorruptFrameError(
+            f"a frame needs {FRAME_HEADER_BYTES} bytes of header; {len(buffer) - position} are left"
+        )
+    magic, version, flags, crc, offset, timestamp, priority, reserved, key, value, headers = (
+        _HEADER.unpack_from(buffer, position)
+    )
+    if magic != MAGIC or version != VERSION or reserved != 0 or flags & ~FLAGS_KNOWN:
+        raise CorruptFrameError("bytes do not begin with a frame header of version 1")
+    if priority >= PRIORITIES or offset < 0 or timestamp < 0:
+        raise CorruptFrameError("frame header holds an impossible priority, offset or time")
+    if FRAME_HEADER_BYTES + key + value + headers > FRAME_BYTES_MAX:
+        raise CorruptFrameError(f"frame declares more than {FRAME_BYTES_MAX} bytes")
+    return FrameHeader(flags, crc, Offset(offset), timestamp, priority, key, value, headers)
+
+
+def verify(frame: Buffer, header: FrameHeader) -> None:
+    """Check that the frame is whole and its checksum holds."""
+    if len(frame) != header.size:
+        raise CorruptFrameError(f"frame of {header.size} bytes is cut at {len(frame)}")
+    if crc32c(memoryview(frame)[CHECKED_FROM:]) != header.crc:
+        raise CorruptFrameError(f"checksum of the frame at offset {header.offset} does not match")
+
+
+def seal_header(header: FrameHeader, rest: Buffer) -> bytes:
+    """Return the header's bytes with the checksum over them and ``rest`` (key, value, headers)."""
+    checked = _CHECKED_HEADER.pack(
+        header.offset,
+        header.timestamp_ns,
+        header.priority,
+        0,
+        header.key_size,
+        header.value_size,
+        header.headers_size,
+    )
+    crc = crc32c(rest, crc32c(checked))
+    return _PREFIX.pack(MAGIC, VERSION, header.flags, crc) + checked
+
+
+def encode_frame(
+    *,
+    flags: int,
+    offset: Offset,
+    timestamp_ns: int,
+    key: Buffer = b"",
+    value: Buffer = b"",
+    headers: Buffer = b"",
+    priority: int = PRIORITY_NORMAL,
+) -> bytes:
+    """Lay out one frame."""
+    rest = b"".join((key, value, headers))
+    header = FrameHeader(
+        flags, 0, offset, timestamp_ns, priority, len(key), len(value), len(headers)
+    )
+    return seal_header(header, rest) + rest
+
+
+def split_frames(buffer: memoryview) -> Iterator[tuple[FrameHeader, memoryview]]:
+    """Yield every frame of a buffer that holds whole frames only, each with its checksum checked."""
+    position = 0
+    while position < len(buffer):
+        header = read_header(buffer, position)
+        frame = buffer[position : position + header.size]
+        verify(frame, header)
+        yield header, frame
+        position += header.size

@@ -1,0 +1,108 @@
+"""From drafts to frames and back: where messages, not batches, must be touched.
+
+Shape: codec. Used for messages that come one by one and where a repeat is left out of a batch.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from goqueue.base.errors import TooLargeError
+from goqueue.core.record.batch import REPEATS_MAX, decode_batch, encode_batch
+from goqueue.core.record.check import CheckedFrame
+from goqueue.core.record.columns import batch_of_drafts, microseconds
+from goqueue.core.record.frame import FrameHeader, read_header
+from goqueue.core.record.message import Draft, Priority
+from goqueue.core.record.row import Row, encode_row
+from goqueue.core.record.stamp import NO_STAMP, ProducerStamp, Repeat
+
+ROWS_AS_BATCH_MIN: Final = 4
+"""From this many messages on a batch frame is cheaper to check than row frames (measured)."""
+
+
+def frame_drafts(drafts: Sequence[Draft], stamp: ProducerStamp = NO_STAMP) -> bytes:
+    """Turn messages into one batch frame, or into row frames when they are few."""
+    if len(drafts) < ROWS_AS_BATCH_MIN:
+        frames = []
+        for draft in drafts:
+            frames.append(encode_row(draft, stamp=stamp))
+            stamp = stamp.after(1)
+        return b"".join(frames)
+    batch, column_set = batch_of_drafts(drafts)
+    times = [draft.timestamp_us for draft in drafts]
+    return encode_batch(
+        batch,
+        column_set=column_set,
+        first_timestamp_us=min(times),
+        last_timestamp_us=max(times),
+        stamp=stamp,
+    )
+
+
+def drafts_of(header: FrameHeader, frame: memoryview | bytes) -> list[Draft]:
+    """Return the messages of a checked frame."""
+    if not header.is_batch:
+        return [Row(header, frame).draft()]
+    batch = decode_batch(header, frame)
+    columns = {name: batch.column(name) for name in batch.schema.names}
+    blank = [None] * batch.num_rows
+    headers = columns["headers"].to_pylist() if "headers" in columns else blank
+    priorities = columns["priority"].to_pylist() if "priority" in columns else blank
+    due = microseconds(columns["deliver_at"]) if "deliver_at" in columns else blank
+    dedup_ids = columns["dedup_id"].to_pylist() if "dedup_id" in columns else blank
+    return [
+        Draft(
+            key=key,
+            value=value,
+            timestamp_us=timestamp_us or 0,
+            headers=dict(pairs) if pairs else None,
+            priority=Priority.NORMAL if priority is None else priority,
+            deliver_at_us=deliver_at_us,
+            dedup_id=dedup_id,
+        )
+        for key, value, timestamp_us, pairs, priority, deliver_at_us, dedup_id in zip(
+            columns["key"].to_pylist(),
+            columns["value"].to_pylist(),
+            microseconds(columns["timestamp"]),
+            headers,
+            priorities,
+            due,
+            dedup_ids,
+            strict=True,
+        )
+    ]
+
+
+def without_repeats(frames: Sequence[CheckedFrame], repeats: Sequence[Repeat]) -> CheckedFrame:
+    """Return one batch with the repeats left out and named in its fields.
+
+    It may hold no message at all: then it stands in the log for its sequence numbers only.
+    """
+    if len(repeats) > REPEATS_MAX:
+        raise TooLargeError(
+            f"dedup_id: {len(repeats)} repeats in one batch; the limit is {REPEATS_MAX}"
+        )
+    drafts = [draft for frame in frames for draft in drafts_of(frame.header, frame.frame)]
+    left_out = {repeat.row for repeat in repeats}
+    kept = [draft for row, draft in enumerate(drafts) if row not in left_out]
+    times = [draft.timestamp_us for draft in kept or drafts]
+    batch, column_set = batch_of_drafts(kept)
+    raw = encode_batch(
+        batch,
+        column_set=column_set,
+        first_timestamp_us=min(times),
+        last_timestamp_us=max(times),
+        stamp=frames[0].stamp,
+        sequence_count=len(drafts),
+        repeats=repeats,
+    )
+    return msgspec.structs.replace(
+        frames[0],
+        header=read_header(raw),
+        frame=raw,
+        rows=len(kept),
+        sequence_count=len(drafts),
+        first_timestamp_us=min(times),
+        repeats=tuple(repeats),
+    )

@@ -1,0 +1,135 @@
+"""The row frame: one message, byte for byte the storage contract.
+
+Shape: codec. What a batch keeps in its fields, a row keeps in headers of the broker's own.
+"""
+
+import struct
+
+from goqueue.base.errors import CorruptFrameError
+from goqueue.base.ids import Epoch, Offset, PartitionId, ProducerId, Sequence, TopicName
+from goqueue.base.limits import FRAME_HEADER_BYTES
+from goqueue.base.units import NS_PER_US
+from goqueue.core.record.frame import HAS_HEADERS, TOMBSTONE, Buffer, FrameHeader, encode_frame
+from goqueue.core.record.headers import (
+    DEDUP_ID,
+    DELIVER_AT,
+    PRODUCER,
+    PRODUCER_FIELDS,
+    RESERVED_PREFIX,
+    U64,
+    decode_headers,
+    encode_headers,
+)
+from goqueue.core.record.message import Draft, Message
+from goqueue.core.record.stamp import NO_STAMP, ProducerStamp
+
+
+def encode_row(
+    draft: Draft,
+    *,
+    offset: Offset = Offset(0),  # noqa: B008 - a NewType of an int
+    stamp: ProducerStamp = NO_STAMP,
+) -> bytes:
+    """Turn one message into a frame."""
+    headers = dict(draft.headers) if draft.headers else {}
+    if stamp.is_idempotent:
+        headers[PRODUCER] = PRODUCER_FIELDS.pack(stamp.producer_id, stamp.epoch, stamp.sequence)
+    if draft.deliver_at_us is not None:
+        headers[DELIVER_AT] = U64.pack(draft.deliver_at_us)
+    if draft.dedup_id is not None:
+        headers[DEDUP_ID] = draft.dedup_id
+    flags = (HAS_HEADERS if headers else 0) | (TOMBSTONE if draft.value is None else 0)
+    if draft.key is not None and not draft.key:
+        # The contract cannot tell an empty key from none; a header of ours can.
+        headers[_EMPTY_KEY] = b""
+        flags |= HAS_HEADERS
+    return encode_frame(
+        flags=flags,
+        offset=offset,
+        timestamp_ns=draft.timestamp_us * NS_PER_US,
+        key=draft.key or b"",
+        value=draft.value or b"",
+        headers=encode_headers(headers),
+        priority=draft.priority,
+    )
+
+
+_EMPTY_KEY = "__empty_key"
+
+
+class Row:
+    """A row frame taken apart."""
+
+    __slots__ = ("_headers", "header", "key", "value")
+
+    def __init__(self, header: FrameHeader, frame: Buffer) -> None:
+        key_end = FRAME_HEADER_BYTES + header.key_size
+        value_end = key_end + header.value_size
+        self.header = header
+        self._headers = decode_headers(memoryview(frame)[value_end:])
+        has_key = header.key_size > 0 or _EMPTY_KEY in self._headers
+        self.key = bytes(frame[FRAME_HEADER_BYTES:key_end]) if has_key else None
+        self.value = None if header.flags & TOMBSTONE else bytes(frame[key_end:value_end])
+
+    @property
+    def headers(self) -> dict[str, bytes] | None:
+        """Return the user's headers, or None without any."""
+        own = {k: v for k, v in self._headers.items() if not k.startswith(RESERVED_PREFIX)}
+        return own or None
+
+    @property
+    def timestamp_us(self) -> int:
+        """Return the message's time."""
+        return self.header.timestamp_ns // NS_PER_US
+
+    @property
+    def dedup_id(self) -> bytes | None:
+        """Return the client-chosen identity of the message."""
+        return self._headers.get(DEDUP_ID)
+
+    @property
+    def deliver_at_us(self) -> int | None:
+        """Return the time before which the message is hidden."""
+        block = self._headers.get(DELIVER_AT)
+        return None if block is None else int(_unpack(U64, block)[0])
+
+    @property
+    def stamp(self) -> ProducerStamp:
+        """Return who sent the message."""
+        block = self._headers.get(PRODUCER)
+        if block is None:
+            return NO_STAMP
+        producer_id, epoch, sequence = _unpack(PRODUCER_FIELDS, block)
+        return ProducerStamp(ProducerId(producer_id), Epoch(epoch), Sequence(sequence))
+
+    def draft(self) -> Draft:
+        """Return the message as it came in."""
+        return Draft(
+            value=self.value,
+            key=self.key,
+            timestamp_us=self.timestamp_us,
+            headers=self.headers,
+            priority=self.header.priority,
+            deliver_at_us=self.deliver_at_us,
+            dedup_id=self.dedup_id,
+        )
+
+    def message(self, topic: TopicName, partition: PartitionId) -> Message:
+        """Return the message as readers see it."""
+        return Message(
+            topic,
+            partition,
+            self.header.offset,
+            self.timestamp_us,
+            self.key,
+            self.value,
+            self.headers,
+            self.header.priority,
+            self.deliver_at_us,
+        )
+
+
+def _unpack(layout: struct.Struct, block: bytes) -> tuple[int, ...]:
+    if len(block) != layout.size:
+        raise CorruptFrameError(f"a header of the broker's own has {len(block)} bytes")
+    return layout.unpack(block)

@@ -1,0 +1,33 @@
+"""Who sent a frame, and which of the producer's messages it holds."""
+
+import msgspec
+
+from goqueue.base.ids import NO_PRODUCER, Epoch, Offset, PartitionId, ProducerId, Sequence
+
+
+class ProducerStamp(msgspec.Struct, frozen=True, gc=False):
+    """A producer's identity, its life, and the ordinal of the first message."""
+
+    producer_id: ProducerId
+    epoch: Epoch
+    sequence: Sequence
+
+    @property
+    def is_idempotent(self) -> bool:
+        """Tell whether the broker can recognise a repeat."""
+        return self.producer_id != NO_PRODUCER
+
+    def after(self, count: int) -> "ProducerStamp":
+        """Return the stamp of what follows ``count`` messages."""
+        return ProducerStamp(self.producer_id, self.epoch, Sequence(self.sequence + count))
+
+
+NO_STAMP = ProducerStamp(NO_PRODUCER, Epoch(0), Sequence(0))
+
+
+class Repeat(msgspec.Struct, frozen=True, gc=False):
+    """A message left out of its batch because its dedup id was seen; where the original is."""
+
+    row: int
+    partition: PartitionId
+    offset: Offset

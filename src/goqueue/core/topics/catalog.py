@@ -1,0 +1,140 @@
+"""The catalogue of topics.
+
+Shape: decider. The verbs only decide, ``apply`` only changes; the journal of the events is what a
+restart reads.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from goqueue.base.errors import (
+    InvalidNameError,
+    InvalidRequestError,
+    OverloadedError,
+    TopicExistsError,
+    TopicNotFoundError,
+)
+from goqueue.base.ids import TopicName
+from goqueue.base.limits import PARTITIONS_MAX, TOPICS_MAX
+from goqueue.base.names import is_internal, topic_name
+from goqueue.core.decision import Decision
+from goqueue.core.topics.settings import TopicSettings, change_settings
+
+
+class Topic(msgspec.Struct, frozen=True, kw_only=True):
+    """A topic as the catalogue knows it."""
+
+    name: TopicName
+    partitions: int
+    settings: TopicSettings
+    created_ms: int
+
+
+class TopicCreated(msgspec.Struct, frozen=True, tag="topic_created", kw_only=True):
+    """A topic came to be."""
+
+    topic: Topic
+
+
+class TopicConfigured(msgspec.Struct, frozen=True, tag="topic_configured", kw_only=True):
+    """A topic's settings changed."""
+
+    name: TopicName
+    settings: TopicSettings
+
+
+class TopicDeleted(msgspec.Struct, frozen=True, tag="topic_deleted", kw_only=True):
+    """A topic is gone, with all its messages."""
+
+    name: TopicName
+
+
+Event = TopicCreated | TopicConfigured | TopicDeleted
+
+
+class Catalog:
+    """Decides about topics and remembers them."""
+
+    def __init__(self) -> None:
+        self._topics: dict[TopicName, Topic] = {}
+        self._deleted: set[TopicName] = set()
+
+    def __len__(self) -> int:
+        return len(self._topics)
+
+    def __repr__(self) -> str:
+        return f"<Catalog of {len(self)} topics>"
+
+    @property
+    def topics(self) -> Mapping[TopicName, Topic]:
+        """Every topic by name."""
+        return self._topics
+
+    @property
+    def deleted(self) -> frozenset[TopicName]:
+        """Names that were deleted and not created again: their files may go."""
+        return frozenset(self._deleted)
+
+    def get(self, name: str) -> Topic:
+        """Return a topic or raise."""
+        topic = self._topics.get(TopicName(name))
+        if topic is None:
+            raise TopicNotFoundError(f"topic not found: {ascii(name)[1:-1][:249]}")
+        return topic
+
+    def create(
+        self, name: object, *, partitions: int, settings: Mapping[str, object], now_ms: int
+    ) -> Decision[Event, Topic]:
+        """Make a new topic."""
+        checked = topic_name(name)
+        if is_internal(checked):
+            raise InvalidNameError("topic names beginning with '__' belong to the broker")
+        if checked in self._topics:
+            raise TopicExistsError("topic already exists")
+        if not 1 <= partitions <= PARTITIONS_MAX:
+            raise InvalidRequestError(
+                f"partitions: {partitions} is not between 1 and {PARTITIONS_MAX}"
+            )
+        if len(self._topics) >= TOPICS_MAX:
+            raise OverloadedError(f"there are {TOPICS_MAX} topics; delete one first")
+        topic = Topic(
+            name=checked,
+            partitions=partitions,
+            settings=change_settings(TopicSettings(), settings),
+            created_ms=now_ms,
+        )
+        return Decision((TopicCreated(topic=topic),), topic)
+
+    def configure(self, name: str, changes: Mapping[str, object]) -> Decision[Event, Topic]:
+        """Change some settings of a topic."""
+        topic = self.get(name)
+        settings = change_settings(topic.settings, changes)
+        changed = msgspec.structs.replace(topic, settings=settings)
+        if settings == topic.settings:
+            return Decision((), topic)
+        return Decision((TopicConfigured(name=topic.name, settings=settings),), changed)
+
+    def delete(self, name: str) -> Decision[Event, Topic]:
+        """Remove a topic."""
+        topic = self.get(name)
+        if is_internal(topic.name):
+            raise InvalidNameError("topic names beginning with '__' belong to the broker")
+        return Decision((TopicDeleted(name=topic.name),), topic)
+
+    def apply(self, event: Event) -> None:
+        """Change state by one durable event."""
+        match event:
+            case TopicCreated(topic=topic):
+                self._topics[topic.name] = topic
+                self._deleted.discard(topic.name)
+            case TopicConfigured(name=name, settings=settings):
+                topic = self._topics[name]
+                self._topics[name] = msgspec.structs.replace(topic, settings=settings)
+            case TopicDeleted(name=name):
+                del self._topics[name]
+                self._deleted.add(name)
+
+    def snapshot(self) -> list[Event]:
+        """Return the events that rebuild this state, names already cleaned up left out."""
+        return [TopicCreated(topic=topic) for topic in self._topics.values()]

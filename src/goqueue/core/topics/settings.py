@@ -1,0 +1,121 @@
+"""How a topic is kept: the settings, their defaults and their bounds.
+
+Shape: codec. Settings are read from what people write (``retention_ms="7d"``) and every problem is
+reported at once.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from goqueue.base.errors import InvalidConfigError
+from goqueue.base.limits import (
+    DEDUP_WINDOW_MS_MAX,
+    FRAME_BYTES_MAX,
+    RETENTION_MS_MAX,
+    SEGMENT_BYTES,
+    SEGMENT_BYTES_MIN,
+    SYNC_INTERVAL_MS_MAX,
+)
+from goqueue.base.units import HOUR_MS, GiB, format_duration_ms, parse_duration_ms, parse_size_bytes
+
+FSYNC: Final = "fsync"
+OS: Final = "os"
+INTERVAL_PREFIX: Final = "interval:"
+RETENTION_BYTES_MAX: Final = 2**62
+SEGMENT_BYTES_MAX: Final = 1 * GiB
+assert SEGMENT_BYTES_MAX > FRAME_BYTES_MAX
+
+_INTEGER: Final = re.compile(r"\d{1,19}", re.ASCII)
+
+
+class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """One topic's settings. Zero means no limit for retention, and off for the dedup window."""
+
+    retention_ms: int = 168 * HOUR_MS
+    retention_bytes: int = 0
+    segment_bytes: int = SEGMENT_BYTES
+    durability: str = FSYNC
+    dedup_window_ms: int = 0
+
+    @property
+    def is_fsync(self) -> bool:
+        """Tell whether an ack waits for the disk."""
+        return self.durability == FSYNC
+
+    @property
+    def sync_interval_ms(self) -> int | None:
+        """Return how often bytes are synced in the background, if not before every ack."""
+        if not self.durability.startswith(INTERVAL_PREFIX):
+            return None
+        return parse_duration_ms(self.durability.removeprefix(INTERVAL_PREFIX))
+
+    @property
+    def ack_durability(self) -> str:
+        """Return what an ack of this topic means: the bytes are synced, or with the system."""
+        return FSYNC if self.is_fsync else OS
+
+
+def _duration(value: object) -> int:
+    if isinstance(value, str) and _INTEGER.fullmatch(value) is None:
+        return parse_duration_ms(value)
+    return _integer(value)
+
+
+def _size(value: object) -> int:
+    return parse_size_bytes(value) if isinstance(value, str) else _integer(value)
+
+
+def _integer(value: object) -> int:
+    if isinstance(value, str) and _INTEGER.fullmatch(value):
+        return int(value)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ValueError(f"expected a whole number, got {type(value).__name__}")  # noqa: TRY004
+    return value
+
+
+def _durability(value: object) -> str:
+    if value in (FSYNC, OS):
+        return str(value)
+    if isinstance(value, str) and value.startswith(INTERVAL_PREFIX):
+        interval_ms = parse_duration_ms(value.removeprefix(INTERVAL_PREFIX))
+        if 1 <= interval_ms <= SYNC_INTERVAL_MS_MAX:
+            return INTERVAL_PREFIX + format_duration_ms(interval_ms)
+    raise ValueError('must be "fsync", "os" or "interval:" with 1ms to 1h, for example interval:1s')
+
+
+_READERS: Final[Mapping[str, tuple[Callable[[object], Any], int, int]]] = {
+    "retention_ms": (_duration, 0, RETENTION_MS_MAX),
+    "retention_bytes": (_size, 0, RETENTION_BYTES_MAX),
+    "segment_bytes": (_size, SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX),
+    "dedup_window_ms": (_duration, 0, DEDUP_WINDOW_MS_MAX),
+}
+SETTING_NAMES: Final = (*_READERS, "durability")
+
+
+def change_settings(settings: TopicSettings, changes: Mapping[str, object]) -> TopicSettings:
+    """Return the settings with changes made, or raise with every problem in them."""
+    problems: list[str] = []
+    values: dict[str, Any] = {}
+    for name, value in changes.items():
+        try:
+            values[name] = _read(name, value)
+        except ValueError as error:
+            problems.append(f"{name}: {error}")
+    if problems:
+        raise InvalidConfigError("; ".join(problems))
+    return msgspec.structs.replace(settings, **values)
+
+
+def _read(name: str, value: object) -> int | str:
+    if name == "durability":
+        return _durability(value)
+    if name not in _READERS:
+        raise ValueError(f"no such setting; there are {', '.join(SETTING_NAMES)}")
+    read, least, most = _READERS[name]
+    number = int(read(value))
+    if not least <= number <= most:
+        raise ValueError(f"{number} is not between {least} and {most}")
+    return number

@@ -1,0 +1,122 @@
+"""The metrics of the contract, each with the one place that updates it.
+
+Counters of what passes through are bumped once per batch. What can be read off the broker's state
+(sizes, offsets, segments) is collected when somebody scrapes, so it costs nothing otherwise.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.gc_collector import GCCollector
+from prometheus_client.metrics_core import Metric
+from prometheus_client.platform_collector import PlatformCollector
+from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import Collector
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+LATENCY_BUCKETS: Final = (
+    0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0,
+)  # fmt: skip
+
+
+class TopicMeter:
+    """The counters of one topic, looked up once."""
+
+    def __init__(self, metrics: "Metrics", topic: str) -> None:
+        self.published = metrics.messages_published.labels(topic)
+        self.published_bytes = metrics.bytes_published.labels(topic)
+        self.publish_seconds = metrics.publish_latency.labels(topic)
+        self.consumed = metrics.messages_consumed.labels(topic, "")
+        self.consumed_bytes = metrics.bytes_consumed.labels(topic, "")
+        self.fetch_seconds = metrics.fetch_latency.labels(topic, "")
+        self.fsyncs = metrics.fsyncs.labels(topic)
+        self.fsync_seconds = metrics.fsync_latency.labels(topic)
+        self.fsync_errors = metrics.fsync_errors.labels(topic)
+
+
+class Metrics:
+    """Every metric of one broker, in a registry of its own."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._counter_names: list[str] = []
+        broker = self._counter("broker")
+        storage = self._counter("storage")
+        self.messages_published = broker("messages_published", "Messages published", "topic")
+        self.bytes_published = broker("bytes_published", "Frame bytes published", "topic")
+        self.messages_consumed = broker(
+            "messages_consumed", "Messages read", "topic", "consumer_group"
+        )
+        self.bytes_consumed = broker("bytes_consumed", "Bytes read", "topic", "consumer_group")
+        self.messages_failed = broker(
+            "messages_failed", "Publish requests refused", "topic", "error_type"
+        )
+        self.priority_published = broker(
+            "priority_messages_published", "Messages published by lane", "topic", "priority"
+        )
+        self.publish_latency = self._histogram(
+            "broker", "publish_latency_seconds", "From request to ack", "topic"
+        )
+        self.fetch_latency = self._histogram(
+            "broker", "fetch_latency_seconds", "Time to answer a read", "topic", "consumer_group"
+        )
+        self.fsyncs = storage("fsync", "Syncs of a log", "topic")
+        self.fsync_errors = storage("fsync_errors", "Syncs that failed", "topic")
+        self.fsync_latency = self._histogram(
+            "storage", "fsync_latency_seconds", "Time of one sync", "topic"
+        )
+        self.active_connections = Gauge(
+            "goqueue_broker_active_connections",
+            "Open native connections",
+            registry=self.registry,
+        )
+        ProcessCollector(registry=self.registry)
+        PlatformCollector(registry=self.registry)
+        GCCollector(registry=self.registry)
+
+    def _counter(self, subsystem: str) -> Callable[..., Counter]:
+        def make(name: str, text: str, *labels: str) -> Counter:
+            return Counter(f"goqueue_{subsystem}_{name}", text, labels, registry=self.registry)
+
+        return make
+
+    def _histogram(self, subsystem: str, name: str, text: str, *labels: str) -> Histogram:
+        return Histogram(
+            f"goqueue_{subsystem}_{name}",
+            text,
+            labels,
+            buckets=LATENCY_BUCKETS,
+            registry=self.registry,
+        )
+
+    def meter(self, topic: str) -> TopicMeter:
+        """Return the counters of a topic."""
+        return TopicMeter(self, topic)
+
+    def forget(self, topic: str) -> None:
+        """Drop the series of a deleted topic."""
+        metrics = (
+            self.messages_published, self.bytes_published, self.messages_consumed,
+            self.bytes_consumed, self.messages_failed, self.priority_published,
+            self.publish_latency, self.fetch_latency, self.fsyncs, self.fsync_errors,
+            self.fsync_latency,
+        )  # fmt: skip
+        for metric in metrics:
+            metric.remove_by_labels({"topic": topic})
+
+    def collect_from(self, source: Callable[[], Iterable[Metric]]) -> None:
+        """Add series that are read off the broker's state when somebody asks."""
+        self.registry.register(_Source(source))
+
+    def render(self) -> bytes:
+        """Return everything in Prometheus' text format."""
+        return generate_latest(self.registry)
+
+
+class _Source(Collector):
+    def __init__(self, source: Callable[[], Iterable[Metric]]) -> None:
+        self._source = source
+
+    def collect(self) -> Iterable[Metric]:
+        return self._source()

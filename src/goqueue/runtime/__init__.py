@@ -1,0 +1,1 @@
+"""The asynchronous shell: tasks, timers, threads and the one real clock."""

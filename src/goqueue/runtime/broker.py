@@ -1,0 +1,253 @@
+"""The broker: every topic of one data directory, and the few calls transports translate into."""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+import structlog
+
+from goqueue.base.errors import (
+    GoQueueError,
+    ShuttingDownError,
+    StorageFailedError,
+    TopicNotFoundError,
+)
+from goqueue.base.ids import TopicName
+from goqueue.base.units import KiB
+from goqueue.config.model import BrokerConfig
+from goqueue.core.decision import Decision
+from goqueue.core.producers import identities
+from goqueue.core.record.stamp import ProducerStamp
+from goqueue.core.topics import catalog
+from goqueue.observability.metrics import Metrics
+from goqueue.runtime.clock import Clock, SystemClock
+from goqueue.runtime.commit import Committer
+from goqueue.runtime.gauges import storage_metrics
+from goqueue.runtime.maintenance import Maintenance
+from goqueue.runtime.topic import Topic
+from goqueue.storage.disk import Disk
+from goqueue.storage.journal import Journal
+
+JOURNAL_PATH: Final = "meta/catalog.journal"
+JOURNAL_COMPACT_BYTES: Final = 256 * KiB
+DELETING_DIRECTORY: Final = "deleting"
+
+Event = catalog.Event | identities.Event
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode: Final = msgspec.msgpack.Decoder(Event).decode
+
+log = structlog.get_logger("goqueue.broker")
+
+
+class Broker:
+    """Opens a data directory and serves it until stopped. Lives in one event loop."""
+
+    def __init__(self, config: BrokerConfig, disk: Disk, clock: Clock | None = None) -> None:
+        self.config = config
+        self.clock: Clock = clock or SystemClock()
+        self.metrics = Metrics()
+        self.started_ms = 0
+        self._disk = disk
+        self._catalog = catalog.Catalog()
+        self._identities = identities.Identities()
+        self._topics: dict[TopicName, Topic] = {}
+        self._journal: Journal | None = None
+        self._committer: Committer | None = None
+        self._maintenance: Maintenance | None = None
+        self._is_stopping = False
+
+    def __repr__(self) -> str:
+        return (
+            f"<Broker {self.config.node_id} on {self.config.data_dir}: {len(self._topics)} topics>"
+        )
+
+    @property
+    def topics(self) -> Mapping[TopicName, Topic]:
+        """Every open topic by name."""
+        return self._topics
+
+    @property
+    def is_ready(self) -> bool:
+        """Tell whether the broker serves."""
+        return self._journal is not None and not self._is_stopping
+
+    @property
+    def disk(self) -> Disk:
+        """The data directory."""
+        return self._disk
+
+    # Life.
+
+    async def start(self) -> None:
+        """Take the data directory, recover what is in it and begin to work."""
+        self._disk.lock()
+        self.started_ms = self.clock.monotonic_ms()
+        self._journal = Journal(self._disk, JOURNAL_PATH)
+        for entry in self._journal.records:
+            self._apply(_decode(entry))
+        self._identities.skip_block()
+        self._journal.records.clear()
+        self._committer = Committer(threads=self.config.sync_threads)
+        self._committer.start()
+        self._finish_deletions()
+        for record in self._catalog.topics.values():
+            self._open(record)
+        self._compact_journal()
+        self.metrics.collect_from(lambda: storage_metrics(self._topics))
+        self._maintenance = Maintenance(self)
+        self._maintenance.start()
+        log.info("broker started", topics=len(self._topics), data_dir=self.config.data_dir)
+
+    async def stop(self) -> None:
+        """Make everything durable and give the data directory back."""
+        if self._journal is None or self._is_stopping:
+            return
+        self._is_stopping = True
+        if self._maintenance is not None:
+            await self._maintenance.stop()
+        if self._committer is not None:
+            await self._committer.stop()
+        for topic in self._topics.values():
+            for partition in topic.partitions:
+                try:
+                    partition.close()
+                except Exception:
+                    log.exception("partition did not close cleanly", partition=str(partition.name))
+        self._topics.clear()
+        self._journal.close()
+        self._disk.unlock()
+        log.info("broker stopped", data_dir=self.config.data_dir)
+
+    # Topics.
+
+    def topic(self, name: str) -> Topic:
+        """Return an open topic or raise."""
+        topic = self._topics.get(TopicName(name))
+        if topic is None:
+            if self._is_stopping:
+                raise ShuttingDownError("the broker is stopping")
+            raise TopicNotFoundError(f"topic not found: {ascii(name)[1:-1][:249]}")
+        return topic
+
+    def create_topic(
+        self, name: object, *, partitions: int, settings: Mapping[str, object] | None = None
+    ) -> Topic:
+        """Make a topic, durably."""
+        decision = self._catalog.create(
+            name, partitions=partitions, settings=settings or {}, now_ms=self.clock.now_ms()
+        )
+        if self._disk.exists(f"logs/{decision.reply.name}"):
+            raise StorageFailedError(
+                f"logs/{decision.reply.name} exists in the data directory but the catalogue does not"
+                " know it; move it away first"
+            )
+        self._commit(decision)
+        try:
+            topic = self._open(decision.reply)
+        except GoQueueError:
+            # Half a topic is none: what was begun is taken back.
+            self._commit(self._catalog.delete(decision.reply.name))
+            self._remove_files(decision.reply.name)
+            raise
+        log.info("topic created", topic=decision.reply.name, partitions=partitions)
+        return topic
+
+    def configure_topic(self, name: str, changes: Mapping[str, object]) -> Topic:
+        """Change settings of a topic, durably."""
+        decision = self._catalog.configure(name, changes)
+        self._commit(decision)
+        topic = self.topic(name)
+        topic.configure(decision.reply)
+        return topic
+
+    def delete_topic(self, name: str) -> None:
+        """Remove a topic with all its messages, durably."""
+        decision = self._catalog.delete(name)
+        self._commit(decision)
+        topic = self._topics.pop(decision.reply.name)
+        for partition in topic.partitions:
+            partition.abandon()
+        self.metrics.forget(name)
+        self._remove_files(decision.reply.name)
+        log.info("topic deleted", topic=name)
+
+    def _open(self, record: catalog.Topic) -> Topic:
+        assert self._committer is not None, "started"
+        topic = Topic(
+            record,
+            disk=self._disk,
+            clock=self.clock,
+            committer=self._committer,
+            identities=self._identities,
+            metrics=self.metrics,
+        )
+        self._topics[record.name] = topic
+        for partition in topic.partitions:
+            recovery = partition.log.recovery
+            if recovery.torn_bytes or recovery.lost_bytes or recovery.gaps:
+                log.warning(
+                    "log mended",
+                    partition=str(partition.name),
+                    torn_bytes=recovery.torn_bytes,
+                    lost_bytes=recovery.lost_bytes,
+                    unreadable=[list(gap) for gap in recovery.gaps],
+                )
+        return topic
+
+    def _finish_deletions(self) -> None:
+        """Remove what a crash left of deleted topics."""
+        for name in self._catalog.deleted:
+            self._remove_files(name)
+        self._disk.remove_tree(DELETING_DIRECTORY)
+
+    def _remove_files(self, name: TopicName) -> None:
+        if not self._disk.exists(f"logs/{name}"):
+            return
+        # Out of the way first, so that a topic of the same name can be made at once.
+        self._disk.make_directory(DELETING_DIRECTORY)
+        self._disk.remove_tree(f"{DELETING_DIRECTORY}/{name}")
+        self._disk.rename(f"logs/{name}", f"{DELETING_DIRECTORY}/{name}")
+        self._disk.sync_directory("logs")
+        self._disk.remove_tree(f"{DELETING_DIRECTORY}/{name}")
+
+    # Producers.
+
+    def init_producer(self) -> ProducerStamp:
+        """Give a new producer its identity."""
+        decision = self._identities.init()
+        self._commit(decision)
+        self._identities.hand_out(decision.reply)
+        return decision.reply
+
+    def renew_producer(self, *, producer_id: int, epoch: int) -> ProducerStamp:
+        """Begin the next life of a producer; the earlier ones are fenced from now on."""
+        decision = self._identities.renew(producer_id=producer_id, epoch=epoch)
+        self._commit(decision)
+        return decision.reply
+
+    # The journal of what is decided here.
+
+    def _commit(self, decision: Decision[Event, object]) -> None:
+        """Make a decision durable and true. Rare, so it waits for the disk in place."""
+        if self._journal is None or self._is_stopping:
+            raise ShuttingDownError("the broker is stopping")
+        if decision.events:
+            self._journal.append(map(_encode, decision.events))
+        for event in decision.events:
+            self._apply(event)
+        if self._journal.size_bytes > JOURNAL_COMPACT_BYTES:
+            self._compact_journal()
+
+    def _apply(self, event: Event) -> None:
+        match event:
+            case identities.IdsReserved() | identities.LifeBegun():
+                self._identities.apply(event)
+            case catalog.TopicCreated() | catalog.TopicConfigured() | catalog.TopicDeleted():
+                self._catalog.apply(event)
+
+    def _compact_journal(self) -> None:
+        assert self._journal is not None, "started"
+        events: Iterable[Event] = [*self._catalog.snapshot(), *self._identities.snapshot()]
+        records = [_encode(event) for event in events]
+        if sum(map(len, records)) < self._journal.size_bytes // 2:
+            self._journal.rewrite(records)

@@ -1,0 +1,114 @@
+"""Answering readers: frames from several partitions at once, waiting a while for news."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+
+import msgspec
+
+from goqueue.base.errors import GoQueueError
+from goqueue.base.ids import Offset, PartitionId
+from goqueue.runtime.partition import Partition
+from goqueue.runtime.topic import Topic
+from goqueue.storage.log_reader import Piece
+from goqueue.storage.partition_log import Gap
+
+
+class FetchPart(msgspec.Struct, frozen=True, kw_only=True):
+    """One partition a reader asks for, from an offset up to an optional end."""
+
+    partition: int
+    offset: int
+    end_offset: int | None = None
+
+
+class Fetched(msgspec.Struct, frozen=True, kw_only=True):
+    """What one partition had: frames as stored, where to go on, and the range there is."""
+
+    partition: PartitionId
+    frames: memoryview
+    next_offset: Offset
+    start_offset: Offset
+    end_offset: Offset
+    gaps: tuple[Gap, ...] = ()
+
+
+Outcome = Fetched | GoQueueError
+
+
+async def fetch(
+    topic: Topic, parts: Sequence[FetchPart], *, bytes_max: int, wait_ms: int
+) -> list[Outcome]:
+    """Return what each partition has; wait up to ``wait_ms`` while none has anything to say."""
+    started = time.perf_counter()
+    outcomes = await _fetch_all(topic, parts, bytes_max)
+    if wait_ms > 0 and not any(map(_has_news, outcomes)):
+        outcomes = await _wait(topic, parts, bytes_max=bytes_max, wait_ms=wait_ms)
+    else:
+        topic.meter.fetch_seconds.observe(time.perf_counter() - started)
+    for outcome, part in zip(outcomes, parts, strict=True):
+        if isinstance(outcome, Fetched) and outcome.frames:
+            topic.meter.consumed.inc(max(outcome.next_offset - part.offset, 0))
+            topic.meter.consumed_bytes.inc(len(outcome.frames))
+    return outcomes
+
+
+async def _wait(
+    topic: Topic, parts: Sequence[FetchPart], *, bytes_max: int, wait_ms: int
+) -> list[Outcome]:
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + wait_ms / 1_000
+    partitions = [topic.partition(part.partition) for part in parts]
+    while True:
+        watches = [(partition, partition.watch()) for partition in partitions]
+        try:
+            outcomes = await _fetch_all(topic, parts, bytes_max)
+            left = deadline - loop.time()
+            is_over = left <= 0 or any(partition.is_closed for partition in partitions)
+            if is_over or any(map(_has_news, outcomes)):
+                return outcomes
+            await asyncio.wait(
+                [watch for _, watch in watches],
+                timeout=left,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+        finally:
+            for partition, watch in watches:
+                partition.unwatch(watch)
+
+
+async def _fetch_all(topic: Topic, parts: Sequence[FetchPart], bytes_max: int) -> list[Outcome]:
+    outcomes: list[Outcome] = []
+    left = bytes_max
+    for part in parts:
+        try:
+            outcome: Outcome = await _fetch_one(topic.partition(part.partition), part, left)
+            left -= len(outcome.frames) if isinstance(outcome, Fetched) else 0
+        except GoQueueError as error:
+            outcome = error
+        outcomes.append(outcome)
+    return outcomes
+
+
+async def _fetch_one(partition: Partition, part: FetchPart, bytes_max: int) -> Fetched:
+    offset = Offset(part.offset)
+    partition.check_offset(offset)
+    visible = partition.visible_offset
+    end = visible if part.end_offset is None else Offset(min(visible, part.end_offset))
+    piece = Piece(memoryview(b""), offset)
+    if offset < end and bytes_max > 0:
+        piece = await partition.read(offset, end_offset=end, bytes_max=bytes_max)
+    return Fetched(
+        partition=partition.name.partition,
+        frames=piece.frames,
+        next_offset=piece.next_offset,
+        start_offset=partition.log.start_offset,
+        end_offset=partition.visible_offset,
+        gaps=piece.gaps,
+    )
+
+
+def _has_news(outcome: Outcome) -> bool:
+    if isinstance(outcome, GoQueueError):
+        return True
+    return bool(outcome.frames) or bool(outcome.gaps)

@@ -1,0 +1,240 @@
+"""One partition at work: its log, its producers, and those who wait for news of it.
+
+Shape: host of a decider. Judging, appending and applying happen in one step without ``await``, so
+the order in the log is the order of the state.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from goqueue.base.errors import InvalidRequestError, OffsetOutOfRangeError, StorageFailedError
+from goqueue.base.ids import Offset, PartitionId, TopicPartition
+from goqueue.base.units import MiB
+from goqueue.core.producers.ledger import Appended, Original
+from goqueue.core.record.check import CheckedFrame
+from goqueue.core.record.stamp import Repeat
+from goqueue.core.topics.settings import TopicSettings
+from goqueue.runtime.commit import Committer
+from goqueue.runtime.producer_snapshot import encode_snapshot, recover_ledger, write_snapshot
+from goqueue.storage.disk import Disk
+from goqueue.storage.log_reader import LogReader, Piece
+from goqueue.storage.partition_log import Commit, PartitionLog
+
+SNAPSHOT_EVERY_BYTES: Final = 16 * MiB
+SNAPSHOT_EVERY_FRAMES: Final = 4_096
+"""How much of the log may have to be replayed at start for the producers' sake."""
+
+
+class Published(msgspec.Struct, frozen=True, kw_only=True):
+    """Where messages went. ``repeats`` names those that were left out, and their originals."""
+
+    partition: PartitionId
+    base_offset: Offset
+    is_duplicate: bool = False
+    repeats: tuple[Repeat, ...] = ()
+
+
+class Partition:
+    """Owns one log. Only the event loop's thread calls it."""
+
+    def __init__(
+        self, disk: Disk, name: TopicPartition, settings: TopicSettings, committer: Committer
+    ) -> None:
+        self._disk = disk
+        self._directory = f"logs/{name.topic}/{name.partition}"
+        self._committer = committer
+        self._rolling: asyncio.Task[None] | None = None
+        self._waiters: set[asyncio.Future[None]] = set()
+        self._unsynced_bytes = 0
+        self._bytes_since_snapshot = 0
+        self._frames_since_snapshot = 0
+        self.name = name
+        self.settings = settings
+        self.log = PartitionLog(disk, self._directory, segment_bytes=settings.segment_bytes)
+        self.ledger = recover_ledger(disk, self._directory, self.log)
+        self.reader = LogReader(self.log)
+        self.is_closed = False
+
+    def __repr__(self) -> str:
+        return f"<Partition {self.name} {self.log.start_offset}..{self.log.end_offset}>"
+
+    @property
+    def visible_offset(self) -> Offset:
+        """Return the offset behind the last message a reader may see.
+
+        Where acks wait for the disk, readers do too: what they saw is never taken back by a crash.
+        """
+        return self.log.durable_offset if self.settings.is_fsync else self.log.end_offset
+
+    def configure(self, settings: TopicSettings) -> None:
+        """Take new settings."""
+        self.settings = settings
+        self.log.segment_bytes = settings.segment_bytes
+
+    # Publishing.
+
+    def judge(self, frames: Sequence[CheckedFrame]) -> Original | None:
+        """Return where the original is if these messages were published before."""
+        first = frames[0].stamp
+        count = 0
+        for frame in frames:
+            if first.is_idempotent and frame.stamp != first.after(count):
+                raise InvalidRequestError("the frames of one request follow one another")
+            count += frame.sequence_count
+        return self.ledger.judge(first, count)
+
+    async def make_room(self, size: int) -> None:
+        """Return when the active segment takes so many bytes, beginning a new one if needed.
+
+        While a segment is being sealed nobody else may append to it, however small.
+        """
+        while self._rolling is not None or not self.log.fits(size):
+            if self._rolling is None:
+                self._rolling = asyncio.get_running_loop().create_task(self._roll())
+            await asyncio.shield(self._rolling)
+
+    async def _roll(self) -> None:
+        try:
+            if self._unsynced_bytes:
+                # The bulk of the bytes is synced in a thread; what is left to seal is small.
+                await self.durable()
+            self.log.roll()
+        finally:
+            self._rolling = None
+            self.wake()
+
+    def append(self, frames: Sequence[CheckedFrame]) -> Offset:
+        """Write judged frames and remember their producer. No ``await`` between judge and this."""
+        assert not self.is_closed, "closed partitions are not found"
+        base = self.log.append(frames)
+        offset = base
+        for frame in frames:
+            self.ledger.apply(
+                Appended(
+                    stamp=frame.stamp,
+                    sequence_count=frame.sequence_count,
+                    base_offset=offset,
+                    repeats=frame.repeats,
+                )
+            )
+            offset = Offset(offset + frame.rows)
+        size = sum(len(frame.frame) for frame in frames)
+        self._unsynced_bytes += size
+        self._bytes_since_snapshot += size
+        self._frames_since_snapshot += len(frames)
+        if not self.settings.is_fsync:
+            self.wake()
+        return base
+
+    # Committing.
+
+    def durable(self) -> asyncio.Future[None]:
+        """Return a future that is done when everything appended so far is durable."""
+        return self._committer.durable(self)
+
+    def sync_soon(self) -> None:
+        """Ask for a sync in the background if there is anything to sync."""
+        if self._unsynced_bytes and self.log.failure is None:
+            self._committer.mark(self)
+
+    def unsynced_bytes(self) -> int:
+        """Return how many bytes a sync would cover."""
+        return self._unsynced_bytes
+
+    def begin_commit(self) -> tuple[Commit, Callable[[], None]]:
+        """Return what to sync, and the producers' snapshot to write beside it when one is due."""
+        self._unsynced_bytes = 0
+        commit = self.log.begin_commit()
+        is_due = (
+            self._bytes_since_snapshot >= SNAPSHOT_EVERY_BYTES
+            or self._frames_since_snapshot >= SNAPSHOT_EVERY_FRAMES
+        )
+        return commit, self._snapshot(commit.end_offset) if is_due else _nothing
+
+    def finish_commit(self, commit: Commit, error: StorageFailedError | None) -> None:
+        """Take the outcome of a sync and tell those who wait for news."""
+        self.log.finish_commit(commit, error)
+        self.wake()
+
+    def _snapshot(self, end_offset: Offset) -> Callable[[], None]:
+        self._bytes_since_snapshot = self._frames_since_snapshot = 0
+        content = encode_snapshot(self.ledger, end_offset)
+        return partial(write_snapshot, self._disk, self._directory, content)
+
+    # Reading.
+
+    def check_offset(self, offset: Offset) -> None:
+        """Refuse an offset that is gone or was never written."""
+        start, end = self.log.start_offset, self.visible_offset
+        if not start <= offset <= end:
+            raise OffsetOutOfRangeError(
+                f"{self.name}: offset {offset} is not between {start} (earliest) and {end} (latest)"
+            )
+
+    async def read(self, offset: Offset, *, end_offset: Offset, bytes_max: int) -> Piece:
+        """Return frames from an offset on; bytes that are not in memory are read in a thread."""
+        location = self.reader.locate(offset, bytes_max=bytes_max)
+        chunk = location.file.read_cached(location.position, location.size)
+        if chunk is None:
+            loop = asyncio.get_running_loop()
+            chunk = await loop.run_in_executor(
+                None, location.file.read, location.position, location.size
+            )
+        return self.reader.pick(location, chunk, offset, end_offset=end_offset, bytes_max=bytes_max)
+
+    def find_time(self, timestamp_us: int) -> Offset | None:
+        """Return the first visible offset at or after a time."""
+        found = self.reader.find_time(timestamp_us)
+        return found if found is not None and found < self.visible_offset else None
+
+    def watch(self) -> asyncio.Future[None]:
+        """Return a future that is done at the next news; the caller discards it with ``unwatch``."""
+        future = asyncio.get_running_loop().create_future()
+        self._waiters.add(future)
+        return future
+
+    def unwatch(self, future: asyncio.Future[None]) -> None:
+        """Stop waiting."""
+        self._waiters.discard(future)
+
+    def wake(self) -> None:
+        """Tell those who wait that more may be visible."""
+        waiters, self._waiters = self._waiters, set()
+        for future in waiters:
+            if not future.done():
+                future.set_result(None)
+
+    def expire(self, now_ms: int) -> int:
+        """Delete the segments retention no longer keeps; return how many."""
+        if self._rolling is not None:
+            return 0
+        return self.log.expire(
+            now_ms=now_ms,
+            retention_ms=self.settings.retention_ms,
+            retention_bytes=self.settings.retention_bytes,
+        )
+
+    def close(self) -> None:
+        """Make everything durable and let go of the files."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        self.wake()
+        self.log.close()
+        if self.log.failure is None:
+            self._snapshot(self.log.end_offset)()
+
+    def abandon(self) -> None:
+        """Let go of the files without syncing: the partition is about to be removed."""
+        self.is_closed = True
+        self.wake()
+        for segment in self.log.segments:
+            segment.close()
+
+
+def _nothing() -> None:
+    """Write nothing beside a sync."""

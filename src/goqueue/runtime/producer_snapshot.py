@@ -1,0 +1,93 @@
+"""The producer ledger on disk, so that opening a partition replays a short tail only."""
+
+import struct
+from typing import Any, Final
+
+import msgspec
+from crc32c import crc32c
+
+from goqueue.base.errors import CorruptFrameError
+from goqueue.base.ids import Offset, Position
+from goqueue.core.log.scan import Walk
+from goqueue.core.producers.ledger import Appended, ProducerLedger
+from goqueue.core.record.batch import batch_fields
+from goqueue.core.record.frame import CONTROL, FrameHeader
+from goqueue.core.record.row import Row
+from goqueue.storage.disk import Disk, write_atomically
+from goqueue.storage.log_reader import LogReader
+from goqueue.storage.partition_log import PartitionLog
+from goqueue.storage.segment import SCAN_CHUNK_BYTES
+
+SNAPSHOT_NAME: Final = "producers.snapshot"
+_HEAD: Final = struct.Struct(">IQ")
+
+
+def encode_snapshot(ledger: ProducerLedger, end_offset: Offset) -> bytes:
+    """Lay out the ledger as it is after every message before ``end_offset``."""
+    body = msgspec.msgpack.encode(ledger.snapshot())
+    return _HEAD.pack(crc32c(body, end_offset & 0xFFFFFFFF), end_offset) + body
+
+
+def write_snapshot(disk: Disk, directory: str, content: bytes) -> None:
+    """Replace the snapshot. Any thread."""
+    write_atomically(disk, f"{directory}/{SNAPSHOT_NAME}", content)
+
+
+def recover_ledger(disk: Disk, directory: str, log: PartitionLog) -> ProducerLedger:
+    """Return the ledger as the log's last message left it."""
+    ledger, offset = _read(disk, f"{directory}/{SNAPSHOT_NAME}")
+    if not log.start_offset <= offset <= log.end_offset:
+        # Without a snapshot of this log, everything that is left of it is replayed.
+        ledger, offset = ProducerLedger(), log.start_offset
+    replay(ledger, log, offset)
+    return ledger
+
+
+def _read(disk: Disk, path: str) -> tuple[ProducerLedger, Offset]:
+    try:
+        file = disk.open(path)
+    except FileNotFoundError:
+        return ProducerLedger(), Offset(-1)
+    raw = file.read(Position(0), file.size())
+    file.close()
+    try:
+        crc, end_offset = _HEAD.unpack_from(raw)
+        if crc32c(raw[_HEAD.size :], end_offset & 0xFFFFFFFF) != crc:
+            return ProducerLedger(), Offset(-1)
+        plain: list[Any] = msgspec.msgpack.decode(raw[_HEAD.size :])
+        return ProducerLedger.restore(plain), Offset(end_offset)
+    except (struct.error, msgspec.MsgspecError, ValueError, TypeError):
+        return ProducerLedger(), Offset(-1)
+
+
+def replay(ledger: ProducerLedger, log: PartitionLog, offset: Offset) -> None:
+    """Apply every frame from an offset to the end of the log."""
+    reader = LogReader(log)
+    while offset < log.end_offset:
+        piece = reader.read(offset, end_offset=log.end_offset, bytes_max=SCAN_CHUNK_BYTES)
+        for span in Walk(piece.frames):
+            event = appended(span.header, piece.frames[span.start : span.end])
+            if event is not None:
+                ledger.apply(event)
+        if piece.next_offset <= offset:
+            return
+        offset = piece.next_offset
+
+
+def appended(header: FrameHeader, frame: memoryview) -> Appended | None:
+    """Return what a stored frame says of its producer."""
+    if header.flags & CONTROL:
+        return None
+    try:
+        if not header.is_batch:
+            stamp = Row(header, frame).stamp
+            return Appended(stamp=stamp, sequence_count=1, base_offset=header.offset)
+        fields = batch_fields(header, frame)
+    except CorruptFrameError:
+        return None
+    return Appended(
+        stamp=fields.stamp,
+        sequence_count=fields.sequence_count,
+        base_offset=header.offset,
+        repeats=fields.repeats,
+    )

@@ -1,0 +1,248 @@
+"""One topic at work: its partitions, its dedup window, and the road of a message into the log."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from goqueue.base.errors import GoQueueError, PartitionNotFoundError
+from goqueue.base.ids import Offset, PartitionId, TopicPartition
+from goqueue.base.limits import BATCH_BYTES_MAX, BATCH_ROWS_MAX
+from goqueue.core.log.scan import Walk
+from goqueue.core.producers.dedup import DedupWindow, Remembered
+from goqueue.core.producers.identities import Identities
+from goqueue.core.producers.partitioner import RoundRobin, partition_of_key
+from goqueue.core.record.check import CheckedFrame, check_frames
+from goqueue.core.record.message import Draft
+from goqueue.core.record.repack import drafts_of, frame_drafts, without_repeats
+from goqueue.core.topics.catalog import Topic as TopicRecord
+from goqueue.core.topics.settings import TopicSettings
+from goqueue.observability.metrics import Metrics
+from goqueue.runtime.clock import Clock
+from goqueue.runtime.commit import Committer
+from goqueue.runtime.partition import Partition, Published
+from goqueue.storage.disk import Disk
+from goqueue.storage.segment import SCAN_CHUNK_BYTES
+
+DRAFT_OVERHEAD_BYTES: Final = 64
+"""What a message costs in a batch beside its own bytes, generously."""
+
+
+class Topic:
+    """Publishes into partitions."""
+
+    def __init__(
+        self,
+        record: TopicRecord,
+        *,
+        disk: Disk,
+        clock: Clock,
+        committer: Committer,
+        identities: Identities,
+        metrics: Metrics,
+    ) -> None:
+        self.record = record
+        self._clock = clock
+        self._identities = identities
+        self._metrics = metrics
+        self.meter = metrics.meter(record.name)
+        self.partitions = [
+            Partition(
+                disk, TopicPartition(record.name, PartitionId(number)), record.settings, committer
+            )
+            for number in range(record.partitions)
+        ]
+        self._round_robin = RoundRobin(record.partitions)
+        self._dedup = DedupWindow(record.settings.dedup_window_ms)
+        self._recall_dedup_ids()
+
+    def __repr__(self) -> str:
+        return f"<Topic {self.record.name} of {len(self.partitions)} partitions>"
+
+    @property
+    def settings(self) -> TopicSettings:
+        """How the topic is kept."""
+        return self.record.settings
+
+    def partition(self, number: int) -> Partition:
+        """Return a partition or raise."""
+        if not 0 <= number < len(self.partitions):
+            raise PartitionNotFoundError(
+                f"invalid partition {number} (topic has {len(self.partitions)} partitions)"
+            )
+        return self.partitions[number]
+
+    def configure(self, record: TopicRecord) -> None:
+        """Take new settings."""
+        self.record = record
+        self._dedup.resize(record.settings.dedup_window_ms)
+        for partition in self.partitions:
+            partition.configure(record.settings)
+
+    def forget_dedup_ids(self) -> None:
+        """Drop ids that are past their window."""
+        self._dedup.forget(self._clock.now_ms())
+
+    # Publishing.
+
+    async def publish(self, partition: int, frames: memoryview, *, wait: bool = True) -> Published:
+        """Check and append a producer's frames; return when the ack may go out."""
+        started = time.perf_counter()
+        try:
+            target = self.partition(partition)
+            checked = check_frames(frames, now_ms=self._clock.now_ms())
+            published = await self._append(target, checked)
+            if wait and self.settings.is_fsync:
+                await target.durable()
+        except GoQueueError as error:
+            self._metrics.messages_failed.labels(self.record.name, error.code).inc()
+            raise
+        self.meter.publish_seconds.observe(time.perf_counter() - started)
+        return published
+
+    async def _append(self, target: Partition, frames: list[CheckedFrame]) -> Published:
+        stamp = frames[0].stamp
+        if stamp.is_idempotent:
+            self._identities.check(producer_id=stamp.producer_id, epoch=stamp.epoch)
+        await target.make_room(sum(len(frame.frame) for frame in frames))
+        # From here to the append nothing awaits: what is judged is what is written.
+        original = target.judge(frames)
+        number = target.name.partition
+        if original is not None:
+            return Published(
+                partition=number,
+                base_offset=original.base_offset,
+                is_duplicate=True,
+                repeats=original.repeats,
+            )
+        fresh: tuple[Remembered, ...] = ()
+        if self.settings.dedup_window_ms and any(frame.dedup_ids for frame in frames):
+            frames, fresh = self._leave_out_repeats(target, frames)
+        base = target.append(frames)
+        for event in fresh:
+            self._dedup.apply(event)
+        self.meter.published.inc(sum(frame.rows for frame in frames))
+        self.meter.published_bytes.inc(sum(len(frame.frame) for frame in frames))
+        return Published(partition=number, base_offset=base, repeats=frames[0].repeats)
+
+    def _leave_out_repeats(
+        self, target: Partition, frames: list[CheckedFrame]
+    ) -> tuple[list[CheckedFrame], tuple[Remembered, ...]]:
+        dedup_ids = [
+            dedup_id for frame in frames for dedup_id in (frame.dedup_ids or (None,) * frame.rows)
+        ]
+        repeats, fresh = self._dedup.find(
+            dedup_ids,
+            partition=target.name.partition,
+            next_offset=target.log.end_offset,
+            now_ms=self._clock.now_ms(),
+        )
+        return ([without_repeats(frames, repeats)] if repeats else frames), fresh
+
+    async def publish_drafts(
+        self, drafts: Sequence[tuple[Draft, int | None]]
+    ) -> list[tuple[PartitionId, Offset] | GoQueueError]:
+        """Publish messages that came one by one; return where each went or why it did not.
+
+        Messages for one partition are appended together; a fault in one partition fails its own.
+        """
+        results: list[tuple[PartitionId, Offset] | GoQueueError | None] = [None] * len(drafts)
+        rows_of: dict[PartitionId, list[int]] = {}
+        for row, (draft, partition) in enumerate(drafts):
+            try:
+                rows_of.setdefault(self._choose(draft, partition), []).append(row)
+            except GoQueueError as error:
+                results[row] = error
+        shares = [
+            (partition, share)
+            for partition, rows in rows_of.items()
+            for share in _shares(rows, drafts)
+        ]
+        outcomes = await asyncio.gather(
+            *(self._publish_share(p, [drafts[row][0] for row in rows]) for p, rows in shares)
+        )
+        for (_, rows), outcome in zip(shares, outcomes, strict=True):
+            for row, result in zip(rows, outcome, strict=True):
+                results[row] = result
+        return [result for result in results if result is not None]
+
+    def _choose(self, draft: Draft, partition: int | None) -> PartitionId:
+        if partition is not None:
+            return self.partition(partition).name.partition
+        if draft.key is not None:
+            return partition_of_key(draft.key, len(self.partitions))
+        return self._round_robin.take()
+
+    async def _publish_share(
+        self, partition: PartitionId, drafts: list[Draft]
+    ) -> Sequence[tuple[PartitionId, Offset] | GoQueueError]:
+        try:
+            published = await self.publish(partition, memoryview(frame_drafts(drafts)))
+        except GoQueueError as error:
+            return [error] * len(drafts)
+        return place_rows(published, len(drafts))
+
+    # Starting.
+
+    def _recall_dedup_ids(self) -> None:
+        """Rebuild the dedup window from what the log holds of it."""
+        window_ms = self.settings.dedup_window_ms
+        if not window_ms:
+            return
+        since_us = (self._clock.now_ms() - window_ms) * 1_000
+        found: list[Remembered] = []
+        for partition in self.partitions:
+            offset = partition.reader.find_time(since_us)
+            while offset is not None and offset < partition.log.end_offset:
+                piece = partition.reader.read(
+                    offset, end_offset=partition.log.end_offset, bytes_max=SCAN_CHUNK_BYTES
+                )
+                found += _dedup_ids_in(partition, piece.frames)
+                offset = piece.next_offset if piece.next_offset > offset else None
+        for event in sorted(found, key=lambda event: event.at_ms):
+            self._dedup.apply(event)
+
+
+def _dedup_ids_in(partition: Partition, frames: memoryview) -> list[Remembered]:
+    return [
+        Remembered(
+            dedup_id=draft.dedup_id,
+            partition=partition.name.partition,
+            offset=Offset(span.header.offset + row),
+            at_ms=draft.timestamp_us // 1_000,
+        )
+        for span in Walk(frames)
+        for row, draft in enumerate(drafts_of(span.header, frames[span.start : span.end]))
+        if draft.dedup_id is not None
+    ]
+
+
+def _shares(rows: Sequence[int], drafts: Sequence[tuple[Draft, int | None]]) -> list[list[int]]:
+    """Cut the messages of one partition into batches that are not too large."""
+    shares: list[list[int]] = []
+    size = 0
+    for row in rows:
+        draft = drafts[row][0]
+        cost = len(draft.value or b"") + len(draft.key or b"") + DRAFT_OVERHEAD_BYTES
+        cost += sum(len(k) * 4 + len(v) for k, v in (draft.headers or {}).items())
+        if not shares or size + cost > BATCH_BYTES_MAX // 2 or len(shares[-1]) == BATCH_ROWS_MAX:
+            shares.append([])
+            size = 0
+        shares[-1].append(row)
+        size += cost
+    return shares
+
+
+def place_rows(published: Published, count: int) -> list[tuple[PartitionId, Offset]]:
+    """Return where each of ``count`` published messages is, repeats at their originals."""
+    base, partition = published.base_offset, published.partition
+    if not published.repeats:
+        return [(partition, Offset(base + row)) for row in range(count)]
+    originals = {repeat.row: (repeat.partition, repeat.offset) for repeat in published.repeats}
+    places: list[tuple[PartitionId, Offset]] = []
+    for row in range(count):
+        place = originals.get(row)
+        if place is None:
+            place, base = (partition, base), Offset(base + 1)
+        places.append(place)
+    return places

@@ -1,0 +1,1 @@
+"""Bytes at rest: the disk, segments, partition logs and journals."""

@@ -1,0 +1,115 @@
+"""The disk as the broker sees it: the only way to bytes that outlive the process.
+
+Paths are relative to the data directory and use ``/``. What is written is not durable before
+``File.sync``; a created, renamed or removed name is not durable before ``sync_directory`` of its
+parent. Two disks keep this contract: ``LocalDisk`` and the crashing ``goqueue.testing.MemoryDisk``.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from goqueue.base.ids import Position
+
+Buffer = bytes | bytearray | memoryview
+
+
+class File(Protocol):
+    """One open file. Reading and writing never move a shared cursor."""
+
+    @property
+    def path(self) -> str:
+        """Name relative to the data directory."""
+        ...
+
+    def size(self) -> int:
+        """Return the length in bytes."""
+        ...
+
+    def append(self, buffers: Sequence[Buffer]) -> None:
+        """Write all buffers at the end, or raise with the file as long as it was before.
+
+        A full disk raises DiskFullError, any other failure StorageFailedError.
+        """
+        ...
+
+    def read(self, position: Position, size_max: int) -> bytes:
+        """Return up to ``size_max`` bytes; fewer only at the end of the file."""
+        ...
+
+    def read_cached(self, position: Position, size_max: int) -> bytes | None:
+        """Return what ``read`` would, or None where that would have to wait for the device."""
+        ...
+
+    def truncate(self, size: int) -> None:
+        """Cut the file; the cut is durable after ``sync``."""
+        ...
+
+    def sync(self) -> None:
+        """Make the bytes and the length durable, or raise StorageFailedError."""
+        ...
+
+    def close(self) -> None:
+        """Release the file. Closing twice is fine. Does not sync."""
+        ...
+
+
+class Disk(Protocol):
+    """A directory tree."""
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        """Open for reading and appending; a missing file raises FileNotFoundError unless created."""
+        ...
+
+    def exists(self, path: str) -> bool:
+        """Tell whether a file or directory is there."""
+        ...
+
+    def list_directory(self, path: str) -> list[str]:
+        """Return the names in a directory, sorted; a missing directory is empty."""
+        ...
+
+    def make_directory(self, path: str) -> None:
+        """Create a directory and its parents where missing, durably."""
+        ...
+
+    def sync_directory(self, path: str) -> None:
+        """Make creations, renames and removals in a directory durable."""
+        ...
+
+    def rename(self, source: str, target: str) -> None:
+        """Replace ``target`` atomically."""
+        ...
+
+    def remove(self, path: str) -> None:
+        """Remove a file; a missing one is fine."""
+        ...
+
+    def remove_tree(self, path: str) -> None:
+        """Remove a directory with all it holds; a missing one is fine."""
+        ...
+
+    def free_bytes(self) -> int:
+        """Return how many bytes may still be written."""
+        ...
+
+    def lock(self) -> None:
+        """Take the data directory for this process or raise DataDirLockedError."""
+        ...
+
+    def unlock(self) -> None:
+        """Give the data directory back."""
+        ...
+
+
+def write_atomically(disk: Disk, path: str, content: Buffer) -> None:
+    """Replace a small file so that a crash leaves the old content or the new, never a mix."""
+    temporary = f"{path}.tmp"
+    disk.remove(temporary)
+    file = disk.open(temporary, create=True)
+    try:
+        file.append([content])
+        file.sync()
+    finally:
+        file.close()
+    disk.rename(temporary, path)
+    disk.sync_directory(path.rpartition("/")[0])

@@ -1,0 +1,335 @@
+"""The log of one partition: segments in order, one of them taking appends.
+
+One task owns a log; only ``Commit.run`` and reads of a file may happen in another thread. All but
+the last segment are sealed: synced, indexed and never written again.
+"""
+
+import contextlib
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from goqueue.base.errors import StorageFailedError
+from goqueue.base.ids import Offset, Position
+from goqueue.base.limits import FRAME_HEADER_BYTES, SEGMENT_BYTES
+from goqueue.base.units import NS_PER_MS
+from goqueue.core.log.retention import SegmentAge, expired_segments
+from goqueue.core.log.scan import find_frame, has_lost_sector
+from goqueue.core.record.check import CheckedFrame
+from goqueue.core.record.frame import seal_header
+from goqueue.storage.disk import Buffer, Disk, File, write_atomically
+from goqueue.storage.segment import LOG_SUFFIX, Appending, Segment
+
+LOST_SUFFIX: Final = ".lost"
+SEALED_OPEN_MAX: Final = 4
+"""Sealed segments a log keeps open for its readers."""
+
+
+class Gap(NamedTuple):
+    """Offsets that cannot be served: their frames are bad on disk. Half-open."""
+
+    start_offset: Offset
+    end_offset: Offset
+
+
+@dataclass(slots=True)
+class LogCounters:
+    """What happened to one log since it was opened."""
+
+    bytes_written: int = 0
+    bytes_read: int = 0
+    syncs: int = 0
+    sync_errors: int = 0
+    segments_created: int = 0
+    segments_deleted: int = 0
+    lookups: int = 0
+    torn_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """A promise being kept: everything before ``end_offset`` becomes durable."""
+
+    segment: Segment
+    file: File
+    end_offset: Offset
+    end_size: int
+    entries: bytes
+    times: bytes
+
+    def run(self) -> None:
+        """Sync, then write the index entries that now speak of durable bytes. Any thread."""
+        self.file.sync()
+        if self.entries or self.times:
+            self.segment.write_entries(self.entries, self.times)
+
+
+@dataclass(slots=True)
+class Recovery:
+    """What opening a log had to mend."""
+
+    torn_bytes: int = 0
+    lost_bytes: int = 0
+    gaps: list[Gap] = field(default_factory=list)
+    index_rebuilds: int = 0
+
+
+class PartitionLog:
+    """Appends, commits, reads and forgets frames."""
+
+    def __init__(self, disk: Disk, directory: str, *, segment_bytes: int = SEGMENT_BYTES) -> None:
+        self._disk = disk
+        self._directory = directory
+        self.segment_bytes = segment_bytes
+        self.counters = LogCounters()
+        self.recovery = Recovery()
+        self.failure: StorageFailedError | None = None
+        self._opened: deque[Segment] = deque()
+        self._synced_size = 0
+        disk.make_directory(directory)
+        self._segments = [
+            Segment(disk, directory, Offset(int(name.removesuffix(LOG_SUFFIX))))
+            for name in disk.list_directory(directory)
+            if name.endswith(LOG_SUFFIX) and name.removesuffix(LOG_SUFFIX).isdecimal()
+        ]
+        if self._segments:
+            self._recover()
+        else:
+            self._add_segment(Offset(0))
+        self.durable_offset = self.end_offset
+        self._synced_size = self._active.size
+
+    def __repr__(self) -> str:
+        return f"<PartitionLog {self._directory} {self.start_offset}..{self.end_offset}>"
+
+    @property
+    def _active(self) -> Segment:
+        return self._segments[-1]
+
+    @property
+    def start_offset(self) -> Offset:
+        """Offset of the oldest message still there."""
+        return self._segments[0].base_offset
+
+    @property
+    def end_offset(self) -> Offset:
+        """Offset the next message will get."""
+        return self._active.next_offset
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all log files."""
+        return sum(segment.size for segment in self._segments)
+
+    @property
+    def segments(self) -> Sequence[Segment]:
+        """The segments, oldest first."""
+        return self._segments
+
+    # Writing.
+
+    def fits(self, size: int) -> bool:
+        """Tell whether so many bytes go into the active segment; if not, ``roll`` first."""
+        return self._active.size == 0 or self._active.size + size <= self.segment_bytes
+
+    def roll(self) -> None:
+        """Seal the active segment and begin the next. Waits for the disk."""
+        self._guard(self._active.seal)
+        self.durable_offset = self.end_offset
+        self._add_segment(self.end_offset)
+
+    def _add_segment(self, base_offset: Offset) -> None:
+        segment = Segment(self._disk, self._directory, base_offset)
+        segment.create()
+        self._disk.sync_directory(self._directory)
+        self._segments.append(segment)
+        self._synced_size = 0
+        self.counters.segments_created += 1
+
+    def append(self, frames: Sequence[CheckedFrame]) -> Offset:
+        """Give the frames the next offsets and write them; return the first offset."""
+        if self.failure is not None:
+            raise self.failure
+        base = offset = self.end_offset
+        buffers: list[Buffer] = []
+        size = rows = 0
+        for frame in frames:
+            header = frame.header._replace(offset=offset)
+            rest = memoryview(frame.frame)[FRAME_HEADER_BYTES:]
+            buffers += (seal_header(header, rest), rest)
+            size += header.size
+            rows += frame.rows
+            offset = Offset(offset + frame.rows)
+        self._active.append(
+            Appending(
+                buffers=buffers,
+                size=size,
+                first_offset=base,
+                rows=rows,
+                timestamp_ns=max(frame.header.timestamp_ns for frame in frames),
+            )
+        )
+        self.counters.bytes_written += size
+        return base
+
+    def begin_commit(self) -> Commit:
+        """Plan the sync of everything appended so far."""
+        segment = self._active
+        entries, times = segment.new_entries(synced_size=segment.size)
+        segment.entries_flushed(entries, times)
+        return Commit(
+            segment=segment,
+            file=segment.file,
+            end_offset=self.end_offset,
+            end_size=segment.size,
+            entries=entries,
+            times=times,
+        )
+
+    def finish_commit(self, commit: Commit, error: StorageFailedError | None) -> None:
+        """Note the outcome of ``Commit.run``. After a failed sync the log takes no more writes."""
+        self.counters.syncs += 1
+        if error is not None:
+            self._fail(error)
+        else:
+            self.durable_offset = max(self.durable_offset, commit.end_offset)
+            self._synced_size = commit.end_size
+
+    def _fail(self, error: StorageFailedError) -> None:
+        self.counters.sync_errors += 1
+        self.failure = error
+        # The failed sync may have dropped pages that memory still shows. Nobody was promised them,
+        # so they are cut off before a restart can take them for durable.
+        with contextlib.suppress(StorageFailedError):
+            self._active.file.truncate(self._synced_size)
+        self._active.next_offset = self.durable_offset
+
+    def _guard(self, action: Callable[[], None]) -> None:
+        if self.failure is not None:
+            raise self.failure
+        try:
+            action()
+        except StorageFailedError as error:
+            self._fail(error)
+            raise
+
+    # Finding.
+
+    def segment_of(self, offset: Offset) -> Segment:
+        """Return the segment that holds, or would hold, an offset."""
+        place = bisect_right(self._segments, offset, key=lambda segment: segment.base_offset)
+        segment = self._segments[max(place - 1, 0)]
+        if segment is not self._active:
+            self._keep_open(segment)
+        return segment
+
+    def _keep_open(self, segment: Segment) -> None:
+        """Remember which sealed segments were read last, and close the others."""
+        if segment in self._opened:
+            return
+        if len(self._opened) == SEALED_OPEN_MAX:
+            self._opened.popleft().close()
+        self._opened.append(segment)
+
+    def end_of(self, segment: Segment) -> Offset:
+        """Return the offset behind a segment."""
+        place = self._segments.index(segment) + 1
+        is_last = place == len(self._segments)
+        return self.end_offset if is_last else self._segments[place].base_offset
+
+    def report_gap(self, gap: Gap) -> None:
+        """Note offsets that cannot be served."""
+        if gap not in self.recovery.gaps:
+            self.recovery.gaps.append(gap)
+
+    # Forgetting.
+
+    def expire(self, *, now_ms: int, retention_ms: int, retention_bytes: int) -> int:
+        """Delete the segments that retention no longer keeps; return how many. Waits for the disk."""
+        ages = [segment.age() for segment in self._segments]
+        is_old = (
+            retention_ms > 0 and ages[-1].last_timestamp_ns < (now_ms - retention_ms) * NS_PER_MS
+        )
+        if is_old and self._active.size and self.durable_offset == self.end_offset:
+            # The active segment is never deleted, so it is sealed first.
+            self.roll()
+            ages.append(SegmentAge(size_bytes=0, last_timestamp_ns=0))
+        count = expired_segments(
+            ages, now_ms=now_ms, retention_ms=retention_ms, retention_bytes=retention_bytes
+        )
+        for segment in self._segments[:count]:
+            segment.remove()
+        if count:
+            del self._segments[:count]
+            self._disk.sync_directory(self._directory)
+            self.counters.segments_deleted += count
+        return count
+
+    def truncate(self, end_offset: Offset) -> None:
+        """Drop every message from ``end_offset`` on; it must lie between two frames."""
+        assert self.start_offset <= end_offset <= self.end_offset, "truncation shortens the log"
+        while len(self._segments) > 1 and self._active.base_offset >= end_offset:
+            self._segments.pop().remove()
+        self._disk.sync_directory(self._directory)
+        segment = self._active
+        size = 0
+        last_end = segment.base_offset
+        for position, span in segment.scan(Position(0)):
+            if span.end_offset > end_offset:
+                assert span.header.offset >= end_offset, "truncation falls between frames"
+                break
+            size = position + span.end - span.start
+            last_end = span.end_offset
+        segment.cut(size)
+        segment.next_offset = last_end
+        self._synced_size = size
+        self.durable_offset = min(self.durable_offset, end_offset)
+
+    def close(self) -> None:
+        """Make what was appended durable (unless the disk failed) and release the files."""
+        try:
+            if self.failure is None:
+                self._guard(self._active.seal)
+                self.durable_offset = self.end_offset
+        finally:
+            for segment in self._segments:
+                segment.close()
+
+    # Opening.
+
+    def _recover(self) -> None:
+        """Make the tail of the last segment end with a whole frame."""
+        active = self._active
+        scan = active.recover_tail()
+        self.recovery.index_rebuilds += active.index_rebuilds
+        if scan.fault is None:
+            active.file.sync()
+            return
+        size = active.file.size()
+        tail = active.file.read(scan.position, size - scan.position)
+        following = find_frame(tail, position=1, offset_min=active.next_offset)
+        if following is None:
+            self.recovery.torn_bytes = len(tail)
+            active.cut(scan.position)
+            return
+        if has_lost_sector(tail, start=0, end=following.start, origin=scan.position):
+            # A page in the middle never reached the disk, so nothing behind it was ever synced.
+            self.recovery.lost_bytes = len(tail)
+            write_atomically(self._disk, active.log_path + LOST_SUFFIX, tail)
+            active.cut(scan.position)
+            return
+        self._keep_damaged(active, tail)
+
+    def _keep_damaged(self, active: Segment, tail: bytes) -> None:
+        """Leave a damaged segment as it is and go on behind it: bad frames are never deleted."""
+        end_offset = active.next_offset
+        position = 0
+        while (span := find_frame(tail, position=position, offset_min=end_offset)) is not None:
+            if span.header.offset > end_offset:
+                self.recovery.gaps.append(Gap(end_offset, span.header.offset))
+            end_offset = span.end_offset
+            position = span.end
+        active.next_offset = end_offset
+        self._add_segment(end_offset)

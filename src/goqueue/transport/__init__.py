@@ -1,0 +1,1 @@
+"""Bytes on sockets to broker calls and back. Nothing here decides anything."""
