@@ -2,7 +2,7 @@
 
 import argparse
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,7 +44,9 @@ class Options:
 
 def parse(arguments: Sequence[str], *, workloads: Sequence[str], peers: Sequence[str]) -> Options:
     """Turn arguments into options, or exit with a usage message."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", description="Measure GoQueue beside its peers."
+    )
     parser.add_argument("--quick", action="store_true", help="small counts, one round")
     parser.add_argument("--messages", type=_positive, help="messages per round (1000000)")
     parser.add_argument("--rounds", type=_positive, help="rounds per workload (5)")
@@ -88,17 +90,16 @@ def _positive(text: str) -> int:
     return number
 
 
-class _names:  # noqa: N801 - argparse shows the type's name in its messages
-    """Parse a comma-separated list of known names."""
+def _names(known: Sequence[str]) -> Callable[[str], tuple[str, ...]]:
+    """Return a parser of comma-separated lists of known names."""
 
-    def __init__(self, known: Sequence[str]) -> None:
-        self._known = known
-
-    def __call__(self, text: str) -> tuple[str, ...]:
+    def parse_names(text: str) -> tuple[str, ...]:
         names = tuple(name.strip() for name in text.split(",") if name.strip())
-        unknown = [name for name in names if name not in self._known]
+        unknown = [name for name in names if name not in known]
         if unknown:
             raise argparse.ArgumentTypeError(
-                f"unknown: {', '.join(unknown)}; choose from {', '.join(self._known)}"
+                f"unknown: {', '.join(unknown)}; choose from {', '.join(known)}"
             )
         return names
+
+    return parse_names

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
+from subprocess import SubprocessError
 from types import FrameType
 
 from rich.console import Console
@@ -43,10 +44,12 @@ def run(options: Options, workloads: list[Workload], console: Console) -> tuple[
         goqueue.start()
         others = _start_others(options, scratch, results, stack, console)
         bench = Bench(options=options, goqueue=goqueue, others=others, scratch=scratch)
+        versions = {peer.name: f"{peer.version()}; {peer.durability}" for peer in bench.peers}
+        for name, described in versions.items():
+            console.print(f"[dim]{name:>20}[/] {described}", highlight=False)
         _warm_up(bench, results, console)
         for workload in workloads:
             _run_workload(bench, workload, results, console)
-        versions = {peer.name: f"{peer.version()}; {peer.durability}" for peer in bench.peers}
     return results, versions
 
 
@@ -61,7 +64,7 @@ def _start_others(
             peer = make(name, scratch / name)
             stack.callback(peer.stop)
             peer.start()
-        except (SkippedError, ChildFailedError) as reason:
+        except (SkippedError, ChildFailedError, OSError, SubprocessError) as reason:
             results.skipped[name] = str(reason)
             console.print(f"[yellow]{name} is skipped:[/] {reason}")
         else:

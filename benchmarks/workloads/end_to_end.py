@@ -32,6 +32,7 @@ def measure(bench: Bench, peer: Peer) -> Measured:
     ours, theirs = context.Pipe()
     follower = context.Process(target=follow, args=(client, topic, pace.count, theirs))
     follower.start()
+    theirs.close()
     try:
         assert _receive(ours) == READY
         client.publish_each(topic, pace, value_bytes=VALUE_BYTES)

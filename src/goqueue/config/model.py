@@ -10,7 +10,10 @@ from goqueue.base.limits import (
 
 
 class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything the broker is told at start. Times are milliseconds, sizes bytes."""
+    """Everything the broker is told at start. Times are milliseconds, sizes bytes.
+
+    ``settings`` has the meaning, the bounds and the names of each field for operators.
+    """
 
     data_dir: str = "./data"
     node_id: str = "node-1"

@@ -11,7 +11,7 @@ from goqueue.base.limits import BATCH_BYTES_MAX, BATCH_ROWS_MAX
 from goqueue.core.log.scan import Walk
 from goqueue.core.producers.dedup import DedupWindow, Remembered
 from goqueue.core.producers.identities import Identities
-from goqueue.core.producers.partitioner import RoundRobin, partition_of_key
+from goqueue.core.producers.partitioner import RoundRobin, choose_partitions, partition_of_key
 from goqueue.core.record.check import CheckedFrame, check_frames
 from goqueue.core.record.message import Draft
 from goqueue.core.record.repack import drafts_of, frame_drafts, without_repeats
@@ -172,6 +172,10 @@ class Topic:
         if draft.key is not None:
             return partition_of_key(draft.key, len(self.partitions))
         return self._round_robin.take()
+
+    def choose_all(self, keys: Sequence[bytes | None]) -> list[PartitionId]:
+        """Return the partition of each message by its key, or in turn where it has none."""
+        return choose_partitions(keys, len(self.partitions), self._round_robin)
 
     async def _publish_share(
         self, partition: PartitionId, drafts: list[Draft]

@@ -89,12 +89,12 @@ class ProducerLedger:
 
     @staticmethod
     def _original(life: _Life, stamp: ProducerStamp, sequence_count: int) -> Original:
-        if stamp.sequence + sequence_count <= life.next_sequence:
+        end = stamp.sequence + sequence_count
+        if end <= life.next_sequence:
             place = bisect_right(life.runs, stamp.sequence, key=lambda run: run.sequence) - 1
             run = life.runs[place] if place >= 0 else None
-            if run is not None and stamp.sequence + sequence_count <= run.sequence + run.count:
-                skipped = stamp.sequence - run.sequence
-                return Original(base_offset=Offset(run.base_offset + skipped), repeats=run.repeats)
+            if run is not None and end <= run.sequence + run.count:
+                return _part_of(run, start=stamp.sequence - run.sequence, count=sequence_count)
         raise OutOfOrderSequenceError(
             f"producer {stamp.producer_id} sent sequence {stamp.sequence};"
             f" {life.next_sequence} is next"
@@ -136,6 +136,19 @@ class ProducerLedger:
                 epoch=epoch, next_sequence=next_sequence, runs=msgspec.convert(runs, list[Run])
             )
         return ledger
+
+
+def _part_of(run: Run, *, start: int, count: int) -> Original:
+    """Return where ``count`` messages of a run are, rows counted from its ``start``-th."""
+    before = sum(repeat.row < start for repeat in run.repeats)
+    return Original(
+        base_offset=Offset(run.base_offset + start - before),
+        repeats=tuple(
+            Repeat(repeat.row - start, repeat.partition, repeat.offset)
+            for repeat in run.repeats
+            if start <= repeat.row < start + count
+        ),
+    )
 
 
 def _remember(runs: list[Run], event: Appended) -> None:

@@ -3,6 +3,9 @@
 Shape: calculator.
 """
 
+from collections.abc import Iterable
+from typing import cast
+
 from mmh3 import mmh3_32_uintdigest
 
 from goqueue.base.ids import PartitionId
@@ -27,3 +30,13 @@ class RoundRobin:
         partition = self._next
         self._next = (partition + 1) % self._partitions
         return PartitionId(partition)
+
+
+def choose_partitions(
+    keys: Iterable[bytes | None], partitions: int, turns: RoundRobin
+) -> list[PartitionId]:
+    """Return the partition of each message by its key, or in turn where it has none."""
+    numbers = [
+        turns.take() if key is None else mmh3_32_uintdigest(key) % partitions for key in keys
+    ]
+    return cast("list[PartitionId]", numbers)

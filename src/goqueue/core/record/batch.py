@@ -4,13 +4,13 @@ Shape: codec. The value of the frame is one Arrow IPC record batch message witho
 schema follows from the column set. The headers block holds the batch's own fields:
 
      0   1   2   3   4      8      12           20         28     30       38         42       50
-    +---+---+---+---+------+------+------------+----------+------+--------+----------+--------+-----------
-    | 1 |col|cmp| 0 | rows | raw  | first time | producer | epo- | sequ-  | sequence | trans- | repeats …
+    +---+---+---+---+------+------+------------+----------+------+--------+----------+--------+-------
+    | 1 |col|cmp| 0 | rows | raw  | first time | producer | epo- | sequ-  | sequence | trans- | repeats
     |ver|set|   |   |      | size | (us)       | id       | ch   | ence   | count    | action |
-    +---+---+---+---+------+------+------------+----------+------+--------+----------+--------+-----------
+    +---+---+---+---+------+------+------------+----------+------+--------+----------+--------+-------
 
-A repeat is (row u32, partition u32, offset u64): a message whose dedup id was already known and that
-was therefore left out, so the batch holds fewer rows than sequence numbers.
+A repeat is (row u32, partition u32, offset u64): a message whose dedup id was already known and
+that was therefore left out, so the batch holds fewer rows than sequence numbers.
 """
 
 import struct
@@ -31,7 +31,7 @@ from goqueue.core.record.frame import (
     PRIORITY_NORMAL,
     Buffer,
     FrameHeader,
-    encode_frame,
+    seal_header,
 )
 from goqueue.core.record.stamp import NO_STAMP, ProducerStamp, Repeat
 
@@ -140,54 +140,74 @@ def decode_fields(block: Buffer) -> BatchFields:
         transaction=tx,
         repeats=tuple(
             Repeat(row, PartitionId(partition), Offset(offset))
-            for row, partition, offset in _REPEAT.iter_unpack(
-                memoryview(block)[_FIELDS.size :]  # type: ignore[arg-type]
-            )
+            for row, partition, offset in _REPEAT.iter_unpack(memoryview(block)[_FIELDS.size :])
         )
         if len(block) > _FIELDS.size
         else (),
     )
 
 
-def encode_batch(  # noqa: PLR0913 - one argument per field of the format
+class PackedBatch(msgspec.Struct, frozen=True, gc=False):
+    """A record batch serialised and compressed, stamped with its producer only when it leaves.
+
+    Sent again under a new epoch it keeps its Arrow bytes; only the fields and the checksum change.
+    """
+
+    fields: BatchFields
+    value: Buffer
+    last_timestamp_us: int
+
+    @property
+    def rows(self) -> int:
+        """Return how many messages there are."""
+        return self.fields.rows
+
+    def frame(self, stamp: ProducerStamp) -> bytes:
+        """Return the frame under a producer's stamp."""
+        block = encode_fields(msgspec.structs.replace(self.fields, stamp=stamp))
+        rest = b"".join((self.value, block))
+        header = FrameHeader(
+            BATCH | HAS_HEADERS | (COMPRESSED if self.fields.compression else 0),
+            0,
+            Offset(0),
+            self.last_timestamp_us * NS_PER_US,
+            PRIORITY_NORMAL,
+            0,
+            len(self.value),
+            len(block),
+        )
+        return seal_header(header, rest) + rest
+
+
+def pack_batch(
     batch: pa.RecordBatch,
     *,
     column_set: int,
     first_timestamp_us: int,
     last_timestamp_us: int,
-    offset: Offset = Offset(0),  # noqa: B008 - a NewType of an int
     compression: str | None = None,
-    stamp: ProducerStamp = NO_STAMP,
     sequence_count: int | None = None,
     repeats: Many[Repeat] = (),
-) -> bytes:
-    """Turn a record batch of our schema into a frame."""
+) -> PackedBatch:
+    """Serialise a record batch of our schema; compression that does not pay is left out."""
     raw = batch.serialize()
     if raw.size > BATCH_BYTES_MAX:
         raise TooLargeError(f"batch of {raw.size} bytes; the limit is {BATCH_BYTES_MAX}")
-    packed: Buffer = memoryview(raw)
+    value: Buffer = memoryview(raw)
     if compression is not None:
         # As bytes: the buffer compress returns shows its spare room in a memoryview.
         smaller = pa.compress(raw, codec=compression, asbytes=True)
-        packed, compression = (smaller, compression) if len(smaller) < raw.size else (packed, None)
+        value, compression = (smaller, compression) if len(smaller) < raw.size else (value, None)
     fields = BatchFields(
         rows=batch.num_rows,
         column_set=column_set,
         compression=compression,
         raw_size=raw.size,
         first_timestamp_us=first_timestamp_us,
-        stamp=stamp,
         sequence_count=batch.num_rows if sequence_count is None else sequence_count,
         repeats=tuple(repeats),
     )
-    return encode_frame(
-        flags=BATCH | HAS_HEADERS | (COMPRESSED if compression else 0),
-        offset=offset,
-        timestamp_ns=last_timestamp_us * NS_PER_US,
-        value=packed,
-        headers=encode_fields(fields),
-        priority=PRIORITY_NORMAL,
-    )
+    return PackedBatch(fields, value, last_timestamp_us)
 
 
 def batch_fields(header: FrameHeader, frame: Buffer) -> BatchFields:
@@ -201,14 +221,20 @@ def batch_payload(fields: BatchFields, header: FrameHeader, frame: Buffer) -> pa
     payload = pa.py_buffer(memoryview(frame)[start : start + header.value_size])
     if fields.compression is not None:
         try:
-            payload = pa.decompress(
-                payload, decompressed_size=fields.raw_size, codec=fields.compression
-            )
+            payload = _decompress(payload, fields.compression, fields.raw_size)
         except (pa.ArrowException, OSError, ValueError) as error:
             raise CorruptFrameError(f"batch does not decompress: {error}") from error
     if payload.size != fields.raw_size:
         raise CorruptFrameError("batch is not as large as it declares")
     return payload
+
+
+def _decompress(payload: pa.Buffer, compression: str, raw_size: int) -> pa.Buffer:
+    if compression != "lz4":
+        return pa.decompress(payload, decompressed_size=raw_size, codec=compression)
+    # Where an lz4 frame is shorter than declared, ``pa.decompress`` fills the rest with whatever
+    # lies in memory. A stream tells the real size, and asking for one byte more shows a longer one.
+    return pa.CompressedInputStream(pa.BufferReader(payload), "lz4").read_buffer(raw_size + 1)
 
 
 def read_batch(payload: pa.Buffer, column_set: int) -> pa.RecordBatch:

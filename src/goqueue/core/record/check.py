@@ -10,11 +10,13 @@ from typing import Final
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from goqueue.base.errors import CorruptFrameError, InvalidRequestError, TooLargeError
 from goqueue.base.limits import (
     DEDUP_ID_BYTES_MAX,
     HEADERS_BYTES_MAX,
+    HEADERS_COUNT_MAX,
     KEY_BYTES_MAX,
     PRIORITIES,
     TIMESTAMP_AHEAD_MS_MAX,
@@ -23,7 +25,9 @@ from goqueue.base.limits import (
 from goqueue.base.units import DAY_MS, NS_PER_US, US_PER_MS
 from goqueue.core.record.batch import BatchFields, batch_fields, batch_payload, read_batch
 from goqueue.core.record.frame import (
+    COMPRESSED,
     CONTROL,
+    TOMBSTONE,
     TX_COMMIT,
     FrameHeader,
     read_header,
@@ -35,6 +39,7 @@ from goqueue.core.record.stamp import ProducerStamp, Repeat
 
 _U16: Final = struct.Struct("<H")
 _I32: Final = struct.Struct("<i")
+_CONTINUATION: Final = -1
 _RECORD_BATCH: Final = 3
 _COMPRESSION_SLOT: Final = 10
 
@@ -73,7 +78,10 @@ def check_frames(buffer: memoryview, *, now_ms: int) -> list[CheckedFrame]:
 
 def _check_row(header: FrameHeader, frame: memoryview) -> CheckedFrame:
     row = Row(header, frame)
+    if header.flags & COMPRESSED or (header.flags & TOMBSTONE and header.value_size):
+        raise InvalidRequestError("a row is never compressed, and a tombstone has no value")
     _bound("value", header.value_size, VALUE_BYTES_MAX)
+    row.check_headers()
     if row.deliver_at_us is not None and row.deliver_at_us < 0:
         raise InvalidRequestError("deliver_at lies before 1970")
     if row.dedup_id is not None:
@@ -115,6 +123,7 @@ def _refuse_inner_compression(payload: memoryview) -> None:
     Walks the flatbuffer by hand: message table, then record batch table, then its vtable.
     """
     try:
+        continuation = _I32.unpack_from(payload)[0]
         root = 8 + _I32.unpack_from(payload, 8)[0]
         message_slots = root - _I32.unpack_from(payload, root)[0]
         kind = payload[root + _slot(payload, message_slots, 6)]
@@ -123,7 +132,8 @@ def _refuse_inner_compression(payload: memoryview) -> None:
         compression = _slot(payload, table - _I32.unpack_from(payload, table)[0], _COMPRESSION_SLOT)
     except (struct.error, IndexError) as error:
         raise CorruptFrameError("batch is not an Arrow message") from error
-    if kind != _RECORD_BATCH or compression:
+    # Without the mark Arrow would look for an older layout, four bytes before this one.
+    if continuation != _CONTINUATION or kind != _RECORD_BATCH or compression:
         raise CorruptFrameError("batch is not an uncompressed Arrow record batch")
 
 
@@ -138,21 +148,20 @@ def _check_columns(
 ) -> tuple[bytes | None, ...] | None:
     try:
         batch.validate(full=True)
-    except pa.ArrowInvalid as error:
+    except pa.ArrowException as error:
         raise CorruptFrameError(f"batch does not validate: {error}") from error
     if batch.num_rows != fields.rows:
         raise CorruptFrameError(f"batch holds {batch.num_rows} rows and declares {fields.rows}")
-    names = batch.schema.names
     # A field's length cannot exceed the batch that holds it, so small batches skip these.
     if fields.raw_size > KEY_BYTES_MAX:
         _bound("key", _longest(batch.column("key")), KEY_BYTES_MAX)
     if fields.raw_size > VALUE_BYTES_MAX:
         _bound("value", _longest(batch.column("value")), VALUE_BYTES_MAX)
-    if "headers" in names:
-        _check_headers(batch.column("headers"), fields.raw_size)
-    if "priority" in names:
-        _check_priorities(batch.column("priority"))
-    times = batch.column("timestamp")
+    _check_times(batch.column("timestamp"), fields, header)
+    return _check_optional_columns(batch, fields)
+
+
+def _check_times(times: pa.Array, fields: BatchFields, header: FrameHeader) -> None:
     if times.null_count:
         raise CorruptFrameError("timestamp: every message has one")
     numbers = np.frombuffer(times.buffers()[1], np.int64, fields.rows)
@@ -160,6 +169,19 @@ def _check_columns(
         raise CorruptFrameError("batch does not begin at the time it declares")
     if int(numbers.max()) * NS_PER_US != header.timestamp_ns:
         raise CorruptFrameError("batch does not end at the time it declares")
+
+
+def _check_optional_columns(
+    batch: pa.RecordBatch, fields: BatchFields
+) -> tuple[bytes | None, ...] | None:
+    """Check what only some batches have; return the dedup ids."""
+    names = batch.schema.names
+    if "headers" in names:
+        _check_headers(batch.column("headers"), fields.raw_size)
+    if "priority" in names:
+        _check_priorities(batch.column("priority"))
+    if "deliver_at" in names:
+        _check_due_times(batch.column("deliver_at"))
     if "dedup_id" not in names:
         return None
     column = batch.column("dedup_id")
@@ -175,15 +197,25 @@ def _check_priorities(column: pa.Array) -> None:
         )
 
 
+def _check_due_times(column: pa.Array) -> None:
+    earliest = pc.min(column.view(pa.int64())).as_py()
+    if earliest is not None and earliest < 0:
+        raise InvalidRequestError("deliver_at lies before 1970")
+
+
 def _check_headers(column: pa.Array, raw_size: int) -> None:
     names = column.keys
+    if len(names) == 0:
+        return
     if names.null_count or column.items.null_count:
         raise CorruptFrameError("headers: names and values may not be null")
     if any(name.startswith("__") for name in names.unique().to_pylist()):
         raise InvalidRequestError("headers: names beginning with '__' are reserved")
+    entries = np.frombuffer(column.buffers()[1], np.int32, len(column) + 1)
+    if int(np.diff(entries).max()) > HEADERS_COUNT_MAX:
+        raise TooLargeError(f"headers: more than {HEADERS_COUNT_MAX} on one message")
     if raw_size <= HEADERS_BYTES_MAX - OWN_HEADERS_BYTES:
         return
-    entries = np.frombuffer(column.buffers()[1], np.int32, len(column) + 1)
     name_ends = np.frombuffer(names.buffers()[1], np.int32, len(names) + 1)
     value_ends = np.frombuffer(column.items.buffers()[1], np.int32, len(names) + 1)
     sizes = np.diff(name_ends[entries]) + np.diff(value_ends[entries]) + 4 * np.diff(entries)

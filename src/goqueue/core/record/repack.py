@@ -9,12 +9,12 @@ from typing import Final
 import msgspec
 
 from goqueue.base.errors import TooLargeError
-from goqueue.core.record.batch import REPEATS_MAX, decode_batch, encode_batch
+from goqueue.core.record.batch import REPEATS_MAX, decode_batch, pack_batch
 from goqueue.core.record.check import CheckedFrame
 from goqueue.core.record.columns import batch_of_drafts, microseconds
 from goqueue.core.record.frame import FrameHeader, read_header
 from goqueue.core.record.message import Draft, Priority
-from goqueue.core.record.row import Row, encode_row
+from goqueue.core.record.row import PackedRows, Row
 from goqueue.core.record.stamp import NO_STAMP, ProducerStamp, Repeat
 
 ROWS_AS_BATCH_MIN: Final = 4
@@ -24,20 +24,15 @@ ROWS_AS_BATCH_MIN: Final = 4
 def frame_drafts(drafts: Sequence[Draft], stamp: ProducerStamp = NO_STAMP) -> bytes:
     """Turn messages into one batch frame, or into row frames when they are few."""
     if len(drafts) < ROWS_AS_BATCH_MIN:
-        frames = []
-        for draft in drafts:
-            frames.append(encode_row(draft, stamp=stamp))
-            stamp = stamp.after(1)
-        return b"".join(frames)
+        return PackedRows(drafts).frame(stamp)
     batch, column_set = batch_of_drafts(drafts)
     times = [draft.timestamp_us for draft in drafts]
-    return encode_batch(
+    return pack_batch(
         batch,
         column_set=column_set,
         first_timestamp_us=min(times),
         last_timestamp_us=max(times),
-        stamp=stamp,
-    )
+    ).frame(stamp)
 
 
 def drafts_of(header: FrameHeader, frame: memoryview | bytes) -> list[Draft]:
@@ -88,15 +83,14 @@ def without_repeats(frames: Sequence[CheckedFrame], repeats: Sequence[Repeat]) -
     kept = [draft for row, draft in enumerate(drafts) if row not in left_out]
     times = [draft.timestamp_us for draft in kept or drafts]
     batch, column_set = batch_of_drafts(kept)
-    raw = encode_batch(
+    raw = pack_batch(
         batch,
         column_set=column_set,
         first_timestamp_us=min(times),
         last_timestamp_us=max(times),
-        stamp=frames[0].stamp,
         sequence_count=len(drafts),
         repeats=repeats,
-    )
+    ).frame(frames[0].stamp)
     return msgspec.structs.replace(
         frames[0],
         header=read_header(raw),

@@ -4,10 +4,14 @@ Shape: codec. What a batch keeps in its fields, a row keeps in headers of the br
 """
 
 import struct
+from collections.abc import Sequence as Many
+from typing import Final
 
-from goqueue.base.errors import CorruptFrameError
+import msgspec
+
+from goqueue.base.errors import CorruptFrameError, InvalidRequestError, TooLargeError
 from goqueue.base.ids import Epoch, Offset, PartitionId, ProducerId, Sequence, TopicName
-from goqueue.base.limits import FRAME_HEADER_BYTES
+from goqueue.base.limits import FRAME_HEADER_BYTES, HEADERS_COUNT_MAX
 from goqueue.base.units import NS_PER_US
 from goqueue.core.record.frame import HAS_HEADERS, TOMBSTONE, Buffer, FrameHeader, encode_frame
 from goqueue.core.record.headers import (
@@ -54,7 +58,8 @@ def encode_row(
     )
 
 
-_EMPTY_KEY = "__empty_key"
+_EMPTY_KEY: Final = "__empty_key"
+_OWN_HEADERS: Final = frozenset({PRODUCER, DELIVER_AT, DEDUP_ID, _EMPTY_KEY})
 
 
 class Row:
@@ -76,6 +81,16 @@ class Row:
         """Return the user's headers, or None without any."""
         own = {k: v for k, v in self._headers.items() if not k.startswith(RESERVED_PREFIX)}
         return own or None
+
+    def check_headers(self) -> None:
+        """Refuse headers of a stranger that take the broker's names, or too many."""
+        if len(self._headers) > HEADERS_COUNT_MAX:
+            raise TooLargeError(f"headers: more than {HEADERS_COUNT_MAX} on one message")
+        for name in self._headers:
+            if name.startswith(RESERVED_PREFIX) and name not in _OWN_HEADERS:
+                raise InvalidRequestError(
+                    f"headers: names beginning with '__' are reserved: {name!r}"
+                )
 
     @property
     def timestamp_us(self) -> int:
@@ -133,3 +148,20 @@ def _unpack(layout: struct.Struct, block: bytes) -> tuple[int, ...]:
     if len(block) != layout.size:
         raise CorruptFrameError(f"a header of the broker's own has {len(block)} bytes")
     return layout.unpack(block)
+
+
+class PackedRows(msgspec.Struct, frozen=True, gc=False):
+    """A few messages, each its own frame."""
+
+    drafts: Many[Draft]
+
+    @property
+    def rows(self) -> int:
+        """Return how many messages there are."""
+        return len(self.drafts)
+
+    def frame(self, stamp: ProducerStamp) -> bytes:
+        """Return the frames under a producer's stamp."""
+        return b"".join(
+            encode_row(draft, stamp=stamp.after(row)) for row, draft in enumerate(self.drafts)
+        )

@@ -1,0 +1,5 @@
+"""``python -m goqueue``."""
+
+from goqueue.cli.main import main
+
+main()

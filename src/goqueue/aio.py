@@ -1,0 +1,18 @@
+"""The asynchronous SDK: ``client = await goqueue.aio.connect("127.0.0.1:7070")``."""
+
+from goqueue.client.aclient import AsyncClient, AsyncProducer
+from goqueue.client.link import NativeLink
+
+__all__ = ["AsyncClient", "AsyncProducer", "connect"]
+
+
+async def connect(
+    address: str = "127.0.0.1:7070",
+    *,
+    timeout: float = 30.0,
+    api_key: str | None = None,  # noqa: ASYNC109
+) -> AsyncClient:
+    """Connect to a broker. ``timeout`` bounds each call, in seconds."""
+    client = AsyncClient(NativeLink(address, timeout_s=timeout, api_key=api_key), timeout_s=timeout)
+    await client.ping()
+    return client

@@ -1,0 +1,164 @@
+"""``goqueue config``: the broker's settings explained, and the brokers this user knows."""
+
+import os
+from typing import Annotated
+
+import typer
+
+from goqueue.cli.contexts import DEFAULT_CONTEXT, Target, config_path, save_contexts
+from goqueue.cli.failure import usage
+from goqueue.cli.output import Grid, Output, dump, print_data, remark, say
+from goqueue.cli.serve import Assignments, Config, read_assignments
+from goqueue.cli.session import (
+    Session,
+    add_common_options,
+    command,
+    native_address,
+    read_timeout_ms,
+)
+from goqueue.config.explain import explain
+from goqueue.config.load import load_config
+
+Name = Annotated[str, typer.Argument(help="Name of the context.")]
+Server = Annotated[str | None, typer.Option("--server", "-s", help="Address, host:port.")]
+ApiKey = Annotated[str | None, typer.Option("--api-key", help="Key to present to the broker.")]
+Timeout = Annotated[str | None, typer.Option("--timeout", help="Longest wait, e.g. 30 or 500ms.")]
+Meaning = Annotated[bool, typer.Option("--meaning", help="Also say what each setting means.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    config = typer.Typer()
+    add_common_options(config, "Settings of the broker, and the brokers you know.")
+    for name, function in (
+        ("show", show),
+        ("view", view),
+        ("get-contexts", get_contexts),
+        ("use-context", use_context),
+        ("set-context", set_context),
+        ("delete-context", delete_context),
+    ):
+        command(config, name, is_local=True)(function)
+    app.add_typer(config, name="config")
+
+
+def show(
+    session: Session,
+    config: Config = None,
+    assignments: Assignments = None,
+    meaning: Meaning = False,
+) -> None:
+    """Show each setting a broker started here would have, and where it came from."""
+    loaded = load_config(
+        flags={},
+        environment=os.environ,
+        file=config,
+        assignments=read_assignments(assignments or []),
+    )
+    explained = explain(loaded)
+    data = {
+        "file": loaded.file,
+        "settings": [
+            {
+                "key": one.key,
+                "value": one.value,
+                "source": one.source,
+                "environment": one.environment,
+                "flag": one.flag,
+                "meaning": one.meaning,
+            }
+            for one in explained
+        ],
+        "warnings": list(loaded.warnings),
+    }
+    columns = ["SETTING", "VALUE", "SOURCE", "ENVIRONMENT"] + ["MEANING"] * meaning
+    rows = [
+        [one.key, one.shown, one.source, one.environment] + [one.meaning] * meaning
+        for one in explained
+    ]
+    session.show(data, Grid(columns=columns, rows=rows))
+    if session.is_table:
+        for warning in loaded.warnings:
+            remark(f"warning: {warning}")
+
+
+def view(session: Session) -> None:
+    """Show the file of contexts, with keys hidden."""
+    data = session.contexts.plain(hide_keys=True)
+    if session.is_table:
+        say(f"# {config_path()}")
+        say(dump(Output.YAML, data).rstrip())
+    else:
+        print_data(session.output, data)
+
+
+def get_contexts(session: Session) -> None:
+    """List the brokers you know; * marks the one used by default."""
+    contexts = session.contexts
+    data = [
+        {"name": name, "current": name == contexts.current, **target.plain(hide_key=True)}
+        for name, target in contexts.targets.items()
+    ]
+    rows = [
+        (
+            "*" if name == contexts.current else "",
+            name,
+            target.server or "",
+            target.timeout or "",
+            "yes" if target.api_key else "no",
+        )
+        for name, target in contexts.targets.items()
+    ]
+    columns = ("CURRENT", "NAME", "SERVER", "TIMEOUT", "API KEY")
+    session.show(data, Grid(columns=columns, rows=rows, empty="no contexts"))
+
+
+def use_context(session: Session, name: Name) -> None:
+    """Choose the broker that commands ask by default."""
+    contexts = session.contexts
+    target = contexts.get(name)
+    contexts.current = name
+    save_contexts(contexts)
+    _done(session, f"commands now ask {name} ({target.server})", {"current-context": name})
+
+
+def set_context(
+    session: Session,
+    name: Name,
+    server: Server = None,
+    api_key: ApiKey = None,
+    timeout: Timeout = None,
+) -> None:
+    """Remember a broker under a name, or change what is remembered."""
+    if server is None and api_key is None and timeout is None:
+        raise usage("nothing to set", "give --server, --api-key or --timeout")
+    if timeout is not None:
+        read_timeout_ms(timeout, "--timeout")
+    contexts = session.contexts
+    old = contexts.targets.get(name, Target())
+    new = Target(
+        server=native_address(server) if server is not None else old.server,
+        api_key=api_key if api_key is not None else old.api_key,
+        timeout=timeout if timeout is not None else old.timeout,
+    )
+    contexts.targets[name] = new
+    save_contexts(contexts)
+    _done(session, f"context {name} saved", {"name": name, **new.plain(hide_key=True)})
+
+
+def delete_context(session: Session, name: Name) -> None:
+    """Forget a broker."""
+    contexts = session.contexts
+    contexts.get(name)
+    del contexts.targets[name]
+    if contexts.current == name:
+        contexts.current = next(iter(contexts.targets), DEFAULT_CONTEXT)
+    save_contexts(contexts)
+    _done(session, f"context {name} deleted", {"deleted": True, "name": name})
+
+
+def _done(session: Session, text: str, data: object) -> None:
+    if session.is_table:
+        say(text)
+    else:
+        print_data(session.output, data)

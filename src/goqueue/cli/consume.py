@@ -1,0 +1,165 @@
+"""``goqueue consume``: read a topic."""
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from goqueue.base.errors import DataLossError
+from goqueue.cli.failure import usage
+from goqueue.cli.message_format import (
+    FORMAT_HELP,
+    PERSON_FORMAT,
+    PIPE_FORMAT,
+    Piece,
+    compile_format,
+    lost,
+    structured,
+)
+from goqueue.cli.output import Output
+from goqueue.cli.position import Position, read_position
+from goqueue.cli.session import Session, command
+from goqueue.cli.topic import TopicArgument
+
+if TYPE_CHECKING:
+    from goqueue import Client, Message
+
+FromText = Annotated[
+    str | None,
+    typer.Option(
+        "--from",
+        help="Where to begin: beginning, end, an offset, -10 (the last ten of each partition),"
+        " @time or @-1h. [beginning]",
+    ),
+]
+ToText = Annotated[
+    str | None,
+    typer.Option("--to", help="Where to end, not included; written like --from. [end]"),
+]
+OffsetNumber = Annotated[int | None, typer.Option("--offset", help="Same as --from OFFSET.")]
+FromBeginning = Annotated[bool, typer.Option("--from-beginning", help="Same as --from beginning.")]
+FromLatest = Annotated[bool, typer.Option("--from-latest", help="Same as --from end.")]
+Follow = Annotated[bool, typer.Option("-f", "--follow", help="Wait for new messages; Ctrl-C ends.")]
+Count = Annotated[
+    int | None,
+    typer.Option("-n", "--count", "--limit", min=1, help="Stop after so many messages."),
+]
+PartitionNumbers = Annotated[
+    list[int] | None,
+    typer.Option("-p", "--partition", help="Read this partition only; repeatable. [all]"),
+]
+FormatText = Annotated[str | None, typer.Option("--format", help=FORMAT_HELP)]
+SkipGaps = Annotated[
+    bool, typer.Option("--skip-gaps", help="Read on behind messages that are gone or damaged.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    command(app, "consume")(consume)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What to read."""
+
+    start: Position
+    end: Position | None
+    partitions: list[int] | None
+    follow: bool
+    count: int | None
+    skip_gaps: bool
+
+    def messages(self, client: "Client", topic: str) -> "Iterator[Message]":
+        """Yield the messages, in order within each partition."""
+        messages = client.read(
+            topic,
+            start=self.start,
+            end=self.end,
+            partitions=self.partitions,
+            follow=self.follow,
+            on_gap="skip" if self.skip_gaps else "raise",
+        )
+        return islice(messages, self.count)
+
+
+def consume(
+    session: Session,
+    topic: TopicArgument,
+    *,
+    from_text: FromText = None,
+    to_text: ToText = None,
+    offset: OffsetNumber = None,
+    from_beginning: FromBeginning = False,
+    from_latest: FromLatest = False,
+    follow: Follow = False,
+    count: Count = None,
+    partition: PartitionNumbers = None,
+    format_text: FormatText = None,
+    skip_gaps: SkipGaps = False,
+) -> None:
+    """Read messages of a topic, in order within each partition.
+
+    A terminal shows place, time, key and value; a pipe gets the values alone, one a line. -o json
+    gives JSON lines, which `goqueue produce --json` takes back.
+    """
+    if follow and to_text is not None:
+        raise usage("--follow and --to exclude each other")
+    start = _start(from_text, offset, from_beginning=from_beginning, from_latest=from_latest)
+    now = datetime.now(UTC)
+    reading = Reading(
+        start=read_position(start, name="--from", now=now),
+        end=None if to_text is None else read_position(to_text, name="--to", now=now),
+        partitions=partition,
+        follow=follow,
+        count=count,
+        skip_gaps=skip_gaps,
+    )
+    write = _writer(session, format_text)
+    with session.connect() as client:
+        try:
+            _print(reading.messages(client, topic), write, at_once=follow)
+        except DataLossError as error:
+            raise lost(error) from error
+
+
+def _start(text: str | None, offset: int | None, *, from_beginning: bool, from_latest: bool) -> str:
+    asked = [
+        one
+        for one in (
+            text,
+            None if offset is None else str(offset),
+            "beginning" if from_beginning else None,
+            "end" if from_latest else None,
+        )
+        if one is not None
+    ]
+    if len(asked) > 1:
+        raise usage("--from, --offset, --from-beginning and --from-latest exclude each other")
+    return asked[0] if asked else "beginning"
+
+
+def _writer(session: Session, text: str | None) -> Piece:
+    asked = session.asked_output
+    is_terminal = sys.stdout.isatty()
+    if text is not None:
+        if asked in (Output.JSON, Output.YAML):
+            raise usage(f"--format and -o {asked} exclude each other")
+        return compile_format(text, is_terminal=is_terminal)
+    if asked in (Output.JSON, Output.YAML):
+        return structured(asked)
+    usual = PERSON_FORMAT if is_terminal or asked is Output.TABLE else PIPE_FORMAT
+    return compile_format(usual, is_terminal=is_terminal or asked is Output.TABLE)
+
+
+def _print(messages: "Iterator[Message]", write: Piece, *, at_once: bool) -> None:
+    stream = sys.stdout.buffer
+    for message in messages:
+        stream.write(write(message))
+        if at_once:
+            stream.flush()
+    stream.flush()

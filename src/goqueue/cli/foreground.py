@@ -1,0 +1,146 @@
+"""The life of a broker that ``goqueue serve`` started: listen, wait for a signal, stop cleanly."""
+
+import asyncio
+import contextlib
+import errno
+import os
+import resource
+import signal
+import socket
+import sys
+from typing import Final
+
+import structlog
+import uvloop
+from rich.console import Console
+from rich.panel import Panel
+from rich.table import Table
+
+from goqueue.base.units import SECOND_MS
+from goqueue.cli.failure import FAILED, Failure
+from goqueue.config.address import parse_address
+from goqueue.config.load import Loaded
+from goqueue.config.model import BrokerConfig
+from goqueue.observability.logging import configure_logging
+from goqueue.transport.server import Server
+
+STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+STOP_GRACE_MS: Final = 10 * SECOND_MS
+"""Time for the last sync beyond what is waited for requests under way."""
+
+log = structlog.get_logger("goqueue.serve")
+
+
+def run_broker(loaded: Loaded, *, is_terminal: bool) -> None:
+    """Serve until a signal comes; raise Failure if the broker cannot start or stop."""
+    config = loaded.config
+    configure_logging(level=config.log_level, style=config.log_format)
+    _raise_file_limit()
+    if not is_terminal:
+        for warning in loaded.warnings:
+            log.warning("configuration", warning=warning)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_serve(config, is_terminal=is_terminal))
+
+
+async def _serve(config: BrokerConfig, *, is_terminal: bool) -> None:
+    loop = asyncio.get_running_loop()
+    stopping = asyncio.Event()
+    for number in STOP_SIGNALS:
+        loop.add_signal_handler(number, stopping.set)
+    server = Server(config)
+    try:
+        await server.start()
+    except OSError as error:
+        raise _cannot_listen(config, error) from error
+    log.info(
+        "listening",
+        native=server.native_address,
+        http=server.http_address,
+        data_dir=config.data_dir,
+        node_id=config.node_id,
+        pid=os.getpid(),
+    )
+    if is_terminal:
+        _welcome(config, native=server.native_address, http=server.http_address)
+    await stopping.wait()
+    for number in STOP_SIGNALS:
+        # A second signal ends the process at once; what was acknowledged is on disk already.
+        loop.remove_signal_handler(number)
+    log.info("stopping", again="a second signal stops at once")
+    try:
+        async with asyncio.timeout((config.shutdown_timeout_ms + STOP_GRACE_MS) / SECOND_MS):
+            await server.stop()
+    except TimeoutError as error:
+        raise Failure(
+            "the broker did not stop in time and was left as it was; nothing acknowledged is lost",
+            code="stop_timeout",
+            exit_code=FAILED,
+        ) from error
+
+
+def _raise_file_limit() -> None:
+    """Allow as many open files as the system lets us: every partition and client needs one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _cannot_listen(config: BrokerConfig, error: OSError) -> Failure:
+    for key, flag, text in (
+        ("listeners.native", "--native", config.native_listener),
+        ("listeners.http", "--http", config.http_listener),
+    ):
+        reason = _why_not(text)
+        if reason:
+            return Failure(
+                f"cannot listen on {text} ({key}): {reason}",
+                code="cannot_listen",
+                hint=f"is another broker running? {flag} 127.0.0.1:0 takes a free port",
+            )
+    return Failure(f"cannot listen: {(error.strerror or str(error)).lower()}", code="cannot_listen")
+
+
+def _why_not(text: str) -> str:
+    """Return why an address cannot be listened on, or nothing if it can."""
+    address = parse_address(text)
+    try:
+        family = socket.getaddrinfo(address.host or None, address.port, flags=socket.AI_PASSIVE)[0][
+            0
+        ]
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((address.host, address.port))
+            probe.listen(1)
+    except socket.gaierror:
+        return f"no machine is called {address.host}"
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            return "the port is in use"
+        return (error.strerror or str(error)).lower()
+    return ""
+
+
+def _welcome(config: BrokerConfig, *, native: str, http: str) -> None:
+    """Tell a person what runs where, and what to try next."""
+    where = Table.grid(padding=(0, 2))
+    where.add_row("native", f"[bold]{native}[/]", "SDK and command line")
+    where.add_row("http", f"[bold]http://{http}[/]", f"API; documented at http://{http}/docs")
+    where.add_row("data", f"[bold]{config.data_dir}[/]", "everything that is stored")
+    server = "" if native == "127.0.0.1:7070" else f" -s {native}"
+    lines = (
+        "",
+        "Try in another terminal:",
+        f"  [cyan]goqueue topic create orders{server}[/]",
+        f"  [cyan]echo hello | goqueue produce orders{server}[/]",
+        f"  [cyan]goqueue consume orders --follow{server}[/]",
+        "",
+        "Ctrl-C stops the broker.",
+    )
+    body = Table.grid()
+    body.add_row(where)
+    for line in lines:
+        body.add_row(line)
+    title = f"GoQueue broker {config.node_id}"
+    Console(file=sys.stderr).print(Panel(body, title=title, expand=False, padding=(1, 2)))

@@ -1,0 +1,75 @@
+"""The program ``goqueue``: all commands, and how it ends."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Final
+
+import typer
+
+from goqueue.cli import (
+    bench,
+    completion,
+    configuration,
+    consume,
+    doctor,
+    produce,
+    serve,
+    topic,
+    verify,
+    version,
+)
+from goqueue.cli.failure import EXIT_CODES, INTERRUPTED, OK, asks_for_json, tell, translate
+from goqueue.cli.session import add_common_options
+
+PROGRAM: Final = "goqueue"
+ALIASES: Final = ("goqueue-cli", "goqueue-admin")
+
+ABOUT: Final = f"""GoQueue: a durable message broker, read as a stream or as a queue.
+
+Start a broker with `goqueue serve`, then try `goqueue topic create orders`.
+
+{EXIT_CODES}
+"""
+
+app = typer.Typer(name=PROGRAM, pretty_exceptions_enable=False, rich_markup_mode="rich")
+add_common_options(app, ABOUT)
+for noun in (
+    serve,
+    topic,
+    produce,
+    consume,
+    bench,
+    verify,
+    configuration,
+    doctor,
+    completion,
+    version,
+):
+    noun.register(app)
+
+
+def main() -> None:
+    """Run the command line and leave with its exit code."""
+    name = Path(sys.argv[0]).name
+    sys.exit(run(sys.argv[1:], program=name if name in ALIASES else PROGRAM))
+
+
+def run(arguments: list[str], *, program: str = PROGRAM) -> int:
+    """Run one command; return the exit code. Whatever goes wrong is told in a line."""
+    try:
+        code = app(args=arguments, prog_name=program, standalone_mode=False)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Somebody like `head` has seen enough. Nothing more can be said on this pipe.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return OK
+    except (KeyboardInterrupt, typer.Abort):
+        return INTERRUPTED
+    except Exception as error:  # noqa: BLE001 - the outermost frame
+        if os.environ.get("GOQUEUE_TRACEBACK"):
+            sys.excepthook(type(error), error, error.__traceback__)
+        failure = translate(error)
+        tell(failure, as_json=asks_for_json(arguments))
+        return failure.exit_code
+    return code if isinstance(code, int) else OK

@@ -1,0 +1,202 @@
+"""Messages as people and files write them: plain lines, lines with keys, JSON lines."""
+
+import base64
+import binascii
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from difflib import get_close_matches
+from enum import Enum
+from typing import Final
+
+from goqueue.base.limits import VALUE_BYTES_MAX
+from goqueue.cli.failure import Failure
+from goqueue.wire.times import parse_time_us
+
+COMMENT: Final = b"#"
+LINE_BYTES_MAX: Final = 2 * VALUE_BYTES_MAX
+"""A line longer than this is no message: JSON and base64 do not even double one."""
+
+_FIELDS: Final = (
+    "value",
+    "key",
+    "headers",
+    "priority",
+    "partition",
+    "dedup_id",
+    "timestamp",
+    "encoding",
+    "key_encoding",
+    "headers_encoding",
+)
+_READ_ONLY: Final = frozenset({"topic", "offset"})
+"""What ``consume -o json`` adds; it says where a message was, not where it goes."""
+
+
+class Style(Enum):
+    """How lines are read. MIXED is what files have: JSON messages, comments and plain values."""
+
+    LINES = "lines"
+    JSON = "json"
+    MIXED = "mixed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outgoing:
+    """A message to be published."""
+
+    value: bytes | None
+    key: bytes | None = None
+    headers: Mapping[str, bytes | str] | None = None
+    priority: str | int | None = None
+    partition: int | None = None
+    dedup_id: str | None = None
+    timestamp: datetime | None = None
+
+
+@dataclass(slots=True)
+class MessageLines:
+    """Turns lines into messages, with what the command line says of all of them."""
+
+    style: Style
+    key: bytes | None = None
+    key_delimiter: bytes | None = None
+    headers: Mapping[str, bytes | str] = field(default_factory=dict)
+    priority: str | None = None
+    partition: int | None = None
+    skipped: int = 0
+
+    def read(self, lines: Iterable[bytes]) -> Iterator[Outgoing]:
+        """Yield the messages of the lines; a bad one raises Failure with its number."""
+        for number, raw in enumerate(lines, 1):
+            line = raw.removesuffix(b"\n").removesuffix(b"\r")
+            if len(line) > LINE_BYTES_MAX:
+                raise _bad_line(number, f"has more than {LINE_BYTES_MAX} bytes")
+            if self.style is not Style.LINES and self._is_skipped(line):
+                self.skipped += 1
+                continue
+            try:
+                yield self._complete(self._read_line(line))
+            except ValueError as error:
+                raise _bad_line(number, str(error)) from error
+
+    def one(self, text: bytes) -> Outgoing:
+        """Return the message of a single value."""
+        return self._complete(self._split_key(text))
+
+    def _is_skipped(self, line: bytes) -> bool:
+        stripped = line.strip()
+        return not stripped or stripped.startswith(COMMENT)
+
+    def _read_line(self, line: bytes) -> Outgoing:
+        if self.style is Style.JSON:
+            return parse_message(line)
+        if self.style is Style.MIXED and looks_like_message(line):
+            return parse_message(line)
+        return self._split_key(line)
+
+    def _split_key(self, line: bytes) -> Outgoing:
+        if self.key_delimiter is None:
+            return Outgoing(value=line)
+        key, delimiter, value = line.partition(self.key_delimiter)
+        if not delimiter:
+            raise ValueError(f"has no {self.key_delimiter.decode()!r} between key and value")
+        return Outgoing(value=value, key=key)
+
+    def _complete(self, message: Outgoing) -> Outgoing:
+        """Add what the command line says, where the message itself says nothing."""
+        headers = {**self.headers, **(message.headers or {})}
+        return Outgoing(
+            value=message.value,
+            key=message.key if message.key is not None else self.key,
+            headers=headers or None,
+            priority=message.priority if message.priority is not None else self.priority,
+            partition=self.partition if self.partition is not None else message.partition,
+            dedup_id=message.dedup_id,
+            timestamp=message.timestamp,
+        )
+
+
+def looks_like_message(line: bytes) -> bool:
+    """Tell whether a line is a JSON message rather than a value that happens to be JSON."""
+    if not line.lstrip().startswith(b"{"):
+        return False
+    try:
+        content = json.loads(line)
+    except ValueError:
+        return False
+    return "value" in content and set(content) <= {*_FIELDS, *_READ_ONLY}
+
+
+def parse_message(line: bytes) -> Outgoing:
+    """Read one JSON message, or raise ValueError naming the field at fault."""
+    try:
+        content = json.loads(line)
+    except ValueError as error:
+        raise ValueError(f"is not JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise ValueError('is not a JSON object such as {"key": "k", "value": "v"}')  # noqa: TRY004
+    for name in content:
+        if name not in _FIELDS and name not in _READ_ONLY:
+            close = get_close_matches(name, _FIELDS, n=1)
+            hint = f"; did you mean {close[0]!r}?" if close else f"; there are {', '.join(_FIELDS)}"
+            raise ValueError(f"has an unknown field {name!r}{hint}")
+    if "value" not in content:
+        raise ValueError("has no value")
+    return Outgoing(
+        value=_bytes(content["value"], _word(content, "encoding"), "value"),
+        key=_bytes(content.get("key"), _word(content, "key_encoding"), "key"),
+        headers=_headers(content.get("headers"), _word(content, "headers_encoding")),
+        priority=content.get("priority"),
+        partition=_partition(content.get("partition")),
+        dedup_id=_word(content, "dedup_id"),
+        timestamp=_time(_word(content, "timestamp")),
+    )
+
+
+def _word(content: Mapping[str, object], name: str) -> str | None:
+    value = content.get(name)
+    if value is not None and not isinstance(value, str):
+        raise ValueError(f"{name} must be text")
+    return value
+
+
+def _bytes(value: object, encoding: str | None, name: str) -> bytes | None:
+    if value is None:
+        return None
+    if encoding == "base64":
+        if not isinstance(value, str):
+            raise ValueError(f"{name} must be base64 text")
+        try:
+            return base64.b64decode(value, validate=True)
+        except binascii.Error as error:
+            raise ValueError(f"{name} is not base64: {error}") from error
+    if encoding not in (None, "text"):
+        raise ValueError(f'{name}: the encoding must be "base64" or "text"')
+    text = value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
+    return text.encode()
+
+
+def _headers(value: object, encoding: str | None) -> dict[str, bytes | str] | None:
+    if value is None:
+        return None
+    if not isinstance(value, dict):
+        raise ValueError("headers must be an object of names and values")  # noqa: TRY004
+    return {name: _bytes(one, encoding, f"header {name}") or b"" for name, one in value.items()}
+
+
+def _partition(value: object) -> int | None:
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
+        raise ValueError("partition must be a number")
+    return value
+
+
+def _time(text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=parse_time_us(text))
+
+
+def _bad_line(number: int, reason: str) -> Failure:
+    return Failure(f"line {number} {reason}", code="bad_line")

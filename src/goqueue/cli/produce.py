@@ -1,0 +1,257 @@
+"""``goqueue produce``: publish lines, files or a single message."""
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, BinaryIO, Final
+
+import typer
+
+from goqueue.base.errors import GoQueueError
+from goqueue.base.units import format_size_bytes
+from goqueue.cli.failure import Failure, usage
+from goqueue.cli.message_input import LINE_BYTES_MAX, MessageLines, Outgoing, Style
+from goqueue.cli.output import print_data, remark, say
+from goqueue.cli.progress import bytes_bar
+from goqueue.cli.session import Session, command
+from goqueue.cli.topic import TopicArgument
+from goqueue.wire.times import format_time_us
+
+if TYPE_CHECKING:
+    from goqueue import Producer, SendFuture
+
+LINGER_MS: Final = 5
+"""Long enough to gather lines that come in a burst, too short for a person to notice."""
+
+
+class Compression(StrEnum):
+    """How batches are compressed."""
+
+    NONE = "none"
+    LZ4 = "lz4"
+    ZSTD = "zstd"
+
+
+Message = Annotated[
+    str | None, typer.Option("-m", "--message", help="Publish this one value and end.")
+]
+File = Annotated[
+    Path | None,
+    typer.Option(
+        "-f",
+        "--file",
+        help="Read messages from a file: JSON messages, # comments, any other line is a value.",
+    ),
+]
+Json = Annotated[
+    bool,
+    typer.Option(
+        "--json", help="Every line is a JSON object with value, key, headers, priority, partition."
+    ),
+]
+Lines = Annotated[
+    bool, typer.Option("--lines", help="Every line is a value, whatever it looks like.")
+]
+Key = Annotated[str | None, typer.Option("-k", "--key", help="Key of messages that bring none.")]
+Delimiter = Annotated[
+    str | None,
+    typer.Option(
+        "--key-delimiter", help="Lines are key, this delimiter, value: e.g. --key-delimiter :"
+    ),
+]
+Partition = Annotated[
+    int,
+    typer.Option("-p", "--partition", help="Publish to this partition; -1 lets the key decide."),
+]
+PriorityName = Annotated[
+    str | None, typer.Option(help="critical, high, normal, low or background.")
+]
+Headers = Annotated[
+    list[str] | None, typer.Option("--header", metavar="NAME=VALUE", help="Header; repeatable.")
+]
+CompressionName = Annotated[Compression, typer.Option(help="Compress batches.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    command(app, "produce")(produce)
+
+
+def produce(
+    session: Session,
+    topic: TopicArgument,
+    *,
+    message: Message = None,
+    file: File = None,
+    json: Json = False,
+    lines: Lines = False,
+    key: Key = None,
+    key_delimiter: Delimiter = None,
+    partition: Partition = -1,
+    priority: PriorityName = None,
+    header: Headers = None,
+    compression: CompressionName = Compression.NONE,
+) -> None:
+    """Publish messages: lines of stdin, of a file, or one given with --message.
+
+    Every message is acknowledged before the command ends; a failure gives exit code 1.
+    """
+    if message is not None and file is not None:
+        raise usage("--message and --file exclude each other")
+    if json and lines:
+        raise usage("--json and --lines exclude each other")
+    style = Style.JSON if json else Style.LINES
+    if file is not None and not json and not lines:
+        style = Style.MIXED
+    reader = MessageLines(
+        style=style,
+        key=None if key is None else key.encode(),
+        key_delimiter=key_delimiter.encode() if key_delimiter else None,
+        headers=read_headers(header or []),
+        priority=priority,
+        partition=None if partition < 0 else partition,
+    )
+    codec = None if compression is Compression.NONE else compression.value
+    with session.connect() as client, ExitStack() as stack:
+        tally = Tally()
+        producer = client.producer(
+            topic, linger_ms=LINGER_MS, compression=codec, on_error=tally.failed
+        )
+        if message is not None:
+            _publish_one(session, producer, _only(reader, message))
+            return
+        for outgoing in reader.read(_lines(file, stack)):
+            _send(producer, outgoing)
+            tally.sent += 1
+            tally.size_bytes += len(outgoing.value or b"")
+        producer.flush()
+    _summarise(session, topic, tally, reader.skipped)
+
+
+class Tally:
+    """What became of the messages of one run."""
+
+    def __init__(self) -> None:
+        self.sent = 0
+        self.size_bytes = 0
+        self.failures = 0
+        self.reasons: dict[str, str] = {}
+        self._started = time.perf_counter()
+
+    @property
+    def seconds(self) -> float:
+        """Return how long it took until now."""
+        return max(time.perf_counter() - self._started, 1e-9)
+
+    def failed(self, error: GoQueueError, count: int) -> None:
+        """Take messages that were not published. Called by the producer's sender."""
+        self.failures += count
+        self.reasons.setdefault(error.code, error.message)
+
+    def plain(self, topic: str, *, skipped: int) -> dict[str, object]:
+        """Return the outcome for programs."""
+        return {
+            "topic": topic,
+            "published": self.sent - self.failures,
+            "failed": self.failures,
+            "skipped_lines": skipped,
+            "value_bytes": self.size_bytes,
+            "seconds": round(self.seconds, 3),
+        }
+
+
+def _only(reader: MessageLines, text: str) -> Outgoing:
+    if reader.style is Style.JSON:
+        return next(iter(reader.read([text.encode()])))
+    try:
+        return reader.one(text.encode())
+    except ValueError as error:
+        raise usage(f"--message {error}") from error
+
+
+def _send(producer: "Producer", message: Outgoing) -> "SendFuture":
+    return producer.send(
+        message.value,
+        key=message.key,
+        headers=message.headers,
+        priority=message.priority,
+        partition=message.partition,
+        dedup_id=message.dedup_id,
+        timestamp=message.timestamp,
+    )
+
+
+def _publish_one(session: Session, producer: "Producer", message: Outgoing) -> None:
+    place = _send(producer, message).result()
+    if session.is_table:
+        again = ", published before" if place.is_duplicate else ""
+        say(f"{place.topic}/{place.partition} offset {place.offset} ({place.durability}{again})")
+    else:
+        print_data(
+            session.output,
+            {
+                "topic": place.topic,
+                "partition": place.partition,
+                "offset": place.offset,
+                "timestamp": format_time_us(place.timestamp_us),
+                "durability": place.durability,
+                "duplicate": place.is_duplicate,
+            },
+        )
+
+
+def _lines(file: Path | None, stack: ExitStack) -> Iterator[bytes]:
+    if file is None:
+        if sys.stdin.isatty():
+            remark("type messages, one a line; Ctrl-D ends")
+        yield from _bounded(sys.stdin.buffer)
+        return
+    try:
+        content = stack.enter_context(file.open("rb"))
+    except OSError as error:
+        raise Failure(
+            f"{file}: {(error.strerror or str(error)).lower()}", code="no_file"
+        ) from error
+    advance = stack.enter_context(bytes_bar(file.name, file.stat().st_size))
+    for line in _bounded(content):
+        yield line
+        advance(len(line))
+
+
+def _bounded(stream: BinaryIO) -> Iterator[bytes]:
+    """Yield lines, none of them longer than a line may be by more than its end."""
+    while line := stream.readline(LINE_BYTES_MAX + 2):
+        yield line
+
+
+def _summarise(session: Session, topic: str, tally: Tally, skipped: int) -> None:
+    published = tally.sent - tally.failures
+    if not session.is_table:
+        print_data(session.output, tally.plain(topic, skipped=skipped))
+    else:
+        comments = f", {skipped} lines skipped" if skipped else ""
+        remark(
+            f"{published:,} messages to {topic} in {tally.seconds:.2f} s"
+            f" ({published / tally.seconds:,.0f}/s,"
+            f" {format_size_bytes(tally.size_bytes)}{comments})"
+        )
+    if tally.failures:
+        reasons = "; ".join(f"{message} ({code})" for code, message in tally.reasons.items())
+        raise Failure(
+            f"{tally.failures:,} of {tally.sent:,} messages were not published: {reasons}",
+            code=next(iter(tally.reasons)),
+        )
+
+
+def read_headers(texts: list[str]) -> dict[str, bytes | str]:
+    """Take ``name=value`` apart."""
+    headers: dict[str, bytes | str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise usage(f"--header {text}: write it as name=value")
+        headers[name] = value
+    return headers

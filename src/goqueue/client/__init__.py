@@ -1,0 +1,1 @@
+"""The SDK: asynchronous at heart, with a synchronous face."""

@@ -1,0 +1,273 @@
+"""The asynchronous client."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import Self
+
+import pyarrow as pa
+
+from goqueue.base.errors import GoQueueError
+from goqueue.client.arrow import Columns
+from goqueue.client.link import Answer, Link, ReplyHeader, call, retry
+from goqueue.client.pile import SendFuture
+from goqueue.client.positions import Position, resolve, time_of
+from goqueue.client.producer import Gatherer, ProducerOptions
+from goqueue.client.reader import Chunk, Fetching, ReadOptions, messages_in
+from goqueue.core.record.message import Message, Priority
+from goqueue.wire import calls
+from goqueue.wire.packet import Operation
+
+DEFAULT_PARTITIONS = 3
+
+
+class AsyncProducer:
+    """Publishes to one topic. ``send`` queues at once and returns a future that can be awaited."""
+
+    def __init__(self, link: Link, topic: str, options: ProducerOptions, timeout_s: float) -> None:
+        self._link = link
+        self._topic = topic
+        self._timeout_s = timeout_s
+        loop = asyncio.get_running_loop()
+        self._gatherer = Gatherer(link, loop, topic, options, loop_thread=threading.get_ident())
+        self._starting = loop.create_task(self._start())
+
+    def __repr__(self) -> str:
+        return f"<AsyncProducer of {self._topic}>"
+
+    async def _start(self) -> None:
+        try:
+            state = await call(
+                self._link,
+                Operation.DESCRIBE_TOPIC,
+                calls.TopicCall(self._topic),
+                calls.TopicState,
+                timeout_s=self._timeout_s,
+            )
+        except GoQueueError as error:
+            self._gatherer.fail(error)
+        else:
+            self._gatherer.learn(len(state.partitions))
+
+    def send(
+        self,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Mapping[str, bytes | str] | None = None,
+        priority: Priority | str | int | None = None,
+        partition: int | None = None,
+        dedup_id: bytes | str | None = None,
+        timestamp: datetime | None = None,
+    ) -> SendFuture:
+        """Queue one message. A full buffer raises BufferFullError; ``drain`` waits for room."""
+        return self._gatherer.send(
+            value,
+            key=key,
+            headers=headers,
+            priority=priority,
+            partition=partition,
+            dedup_id=dedup_id,
+            timestamp=timestamp,
+        )
+
+    async def drain(self) -> None:
+        """Return when the buffer has room again."""
+        await self._starting
+        await self._gatherer.room()
+
+    async def flush(self) -> None:
+        """Send what is gathered and return when every message is settled."""
+        await self._starting
+        await self._gatherer.flush()
+
+    async def close(self, timeout_s: float | None = None) -> None:
+        """Flush and take no more; what is not settled in time fails."""
+        await self._starting
+        await self._gatherer.close(timeout_s=timeout_s)
+
+    async def __aenter__(self) -> Self:
+        await self._starting
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+
+class AsyncClient:
+    """Talks to one broker from an event loop. Close it, or use it as a context manager."""
+
+    def __init__(self, link: Link, *, timeout_s: float = 30.0) -> None:
+        self._link = link
+        self._timeout_s = timeout_s
+        self._producers: list[AsyncProducer] = []
+
+    def __repr__(self) -> str:
+        return f"<AsyncClient on {self._link!r}>"
+
+    # Topics.
+
+    async def create_topic(
+        self, name: str, *, partitions: int = DEFAULT_PARTITIONS, **settings: str | int
+    ) -> calls.TopicState:
+        """Make a topic. Settings are those of ``goqueue topic config``."""
+        return await self._call(
+            Operation.CREATE_TOPIC, calls.CreateTopic(name, partitions, settings), calls.TopicState
+        )
+
+    async def configure_topic(self, name: str, **settings: str | int) -> calls.TopicState:
+        """Change settings of a topic."""
+        return await self._call(
+            Operation.CONFIGURE_TOPIC, calls.ConfigureTopic(name, settings), calls.TopicState
+        )
+
+    async def delete_topic(self, name: str) -> None:
+        """Remove a topic with all its messages."""
+        await self._call(Operation.DELETE_TOPIC, calls.TopicCall(name), calls.Nothing)
+
+    async def describe_topic(self, name: str) -> calls.TopicState:
+        """Return a topic's settings and the range of each partition."""
+        return await self._call(Operation.DESCRIBE_TOPIC, calls.TopicCall(name), calls.TopicState)
+
+    async def list_topics(self) -> list[calls.TopicSummary]:
+        """Return every topic."""
+        reply = await self._call(Operation.LIST_TOPICS, calls.Nothing(), calls.TopicList)
+        return sorted(reply.topics, key=lambda topic: topic.name)
+
+    async def offsets(self, topic: str, at: Position = "latest") -> dict[int, int]:
+        """Return an offset per partition: the earliest, the latest, or the first at a time."""
+        parts = await self._ranges(topic, None)
+        return await self._resolve(topic, at, parts)
+
+    async def ping(self) -> None:
+        """Return when the broker has answered."""
+        await self._call(Operation.PING, calls.Nothing(), calls.Nothing)
+
+    # Messages.
+
+    def producer(self, topic: str, *, linger_ms: float = 5, **options: object) -> AsyncProducer:
+        """Return a producer for a topic; see ProducerOptions for what it takes."""
+        chosen = ProducerOptions(linger_ms=linger_ms, **options)  # type: ignore[arg-type]
+        producer = AsyncProducer(self._link, topic, chosen, self._timeout_s)
+        self._producers.append(producer)
+        return producer
+
+    async def read(
+        self,
+        topic: str,
+        *,
+        start: Position = "earliest",
+        end: Position | None = None,
+        partitions: Sequence[int] | None = None,
+        follow: bool = False,
+        on_gap: str = "raise",
+    ) -> AsyncIterator[Message]:
+        """Yield messages in order within each partition."""
+        options = self._read_options(start, end, partitions, follow=follow, on_gap=on_gap)
+        async for chunk in self._chunks(topic, options):
+            for message in messages_in(chunk):
+                yield message
+
+    async def read_batches(
+        self,
+        topic: str,
+        *,
+        start: Position = "earliest",
+        end: Position | None = None,
+        partitions: Sequence[int] | None = None,
+        columns: Sequence[str] | None = None,
+        follow: bool = False,
+        on_gap: str = "raise",
+    ) -> AsyncIterator[pa.RecordBatch]:
+        """Yield Arrow record batches with topic, partition and offset columns."""
+        picked = Columns(columns)
+        options = self._read_options(start, end, partitions, follow=follow, on_gap=on_gap)
+        async for chunk in self._chunks(topic, options):
+            for batch in picked.batches_in(chunk):
+                yield batch
+
+    async def _chunks(self, topic: str, options: ReadOptions) -> AsyncIterator[Chunk]:
+        fetching = Fetching(topic, options)
+        parts = fetching.pick(await self._ranges(topic, None))
+        end = None
+        if not options.follow:
+            end = await self._resolve(topic, options.end or "latest", parts)
+        start = await self._resolve(topic, options.start, parts)
+        fetching.begin(parts, start=start, end=end)
+        pending: asyncio.Task[Answer] | None = None
+        try:
+            while not fetching.is_over:
+                answer = await (pending or self._fetch(fetching.request()))
+                chunks = fetching.take(answer)
+                # The next reply is under way while this one is looked at.
+                pending = None
+                if not fetching.is_over:
+                    pending = asyncio.ensure_future(self._fetch(fetching.request()))
+                for chunk in chunks:
+                    yield chunk
+        finally:
+            if pending is not None:
+                pending.cancel()
+
+    async def _fetch(self, header: calls.Fetch) -> Answer:
+        answer: Answer = await retry(
+            lambda: self._link.request(Operation.FETCH, header), timeout_s=self._timeout_s
+        )
+        return answer
+
+    def _read_options(
+        self,
+        start: Position,
+        end: Position | None,
+        partitions: Sequence[int] | None,
+        *,
+        follow: bool,
+        on_gap: str,
+    ) -> ReadOptions:
+        return ReadOptions(
+            start=start,
+            end=end,
+            partitions=None if partitions is None else tuple(partitions),
+            follow=follow,
+            on_gap=on_gap,
+        )
+
+    async def _ranges(self, topic: str, timestamp_us: int | None) -> list[calls.OffsetsPart]:
+        header = calls.Offsets(topic, timestamp_us)
+        return (await self._call(Operation.OFFSETS, header, calls.OffsetsReply)).parts
+
+    async def _resolve(
+        self, topic: str, position: Position, parts: list[calls.OffsetsPart]
+    ) -> dict[int, int]:
+        moment = time_of(position)
+        at_time = [] if moment is None else await self._ranges(topic, moment)
+        return resolve(position, parts, at_time)
+
+    async def _call(
+        self, operation: Operation, header: calls.Call, kind: type[ReplyHeader]
+    ) -> ReplyHeader:
+        return await call(self._link, operation, header, kind, timeout_s=self._timeout_s)
+
+    async def close(self) -> None:
+        """Flush the producers and end the link."""
+        for producer in self._producers:
+            await producer.close(self._timeout_s)
+        await self._link.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()

@@ -1,0 +1,159 @@
+"""Cutting a pile into one batch per partition, column by column.
+
+Rows are grouped by sorting their partition numbers once; each partition's batch is a slice.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from mmh3 import mmh3_32_uintdigest
+
+from goqueue.base.errors import PartitionNotFoundError
+from goqueue.client.pile import Extra, Pile
+from goqueue.core.record.batch import PackedBatch, pack_batch
+from goqueue.core.record.columns import build_batch
+from goqueue.core.record.message import Draft, Priority
+from goqueue.core.record.repack import ROWS_AS_BATCH_MIN
+from goqueue.core.record.row import PackedRows
+
+Numbers = np.ndarray[Any, Any]
+
+
+class Part(NamedTuple):
+    """The messages of a pile that go to one partition."""
+
+    partition: int
+    rows: Numbers
+    packed: PackedBatch | PackedRows
+
+
+class Packing:
+    """Cuts piles for a topic; remembers whose turn it is among keyless messages."""
+
+    def __init__(self, partitions: int, compression: str | None, turn: int = 0) -> None:
+        self.partitions = partitions
+        self._compression = compression
+        self._turn = turn
+
+    def cut(self, pile: Pile) -> list[Part]:
+        """Return the pile's messages by partition, in the order they were sent."""
+        _apply_times(pile)
+        numbers = self._partition_numbers(pile)
+        order = np.argsort(numbers, kind="stable")
+        counts = np.bincount(numbers, minlength=self.partitions)
+        ends = np.cumsum(counts)
+        used = np.flatnonzero(counts)
+        if len(pile) < ROWS_AS_BATCH_MIN or counts[used].max() < ROWS_AS_BATCH_MIN:
+            return [
+                Part(int(p), rows, PackedRows(_drafts(pile, rows)))
+                for p in used
+                for rows in [order[ends[p] - counts[p] : ends[p]]]
+            ]
+        return self._cut_columns(pile, order, counts, used)
+
+    def _cut_columns(
+        self, pile: Pile, order: Numbers, counts: Numbers, used: Numbers
+    ) -> list[Part]:
+        batch, column_set = _columns(pile)
+        times = np.array(pile.timestamps_us, np.int64)
+        if len(used) > 1:
+            batch = batch.take(order)
+            times = times[order]
+        starts = (np.cumsum(counts) - counts)[used]
+        firsts = np.minimum.reduceat(times, starts).tolist()
+        lasts = np.maximum.reduceat(times, starts).tolist()
+        parts: list[Part] = []
+        for place, partition in enumerate(used.tolist()):
+            start, count = int(starts[place]), int(counts[partition])
+            rows = order[start : start + count]
+            if count < ROWS_AS_BATCH_MIN:
+                parts.append(Part(partition, rows, PackedRows(_drafts(pile, rows))))
+                continue
+            packed = pack_batch(
+                batch.slice(start, count),
+                column_set=column_set,
+                first_timestamp_us=firsts[place],
+                last_timestamp_us=lasts[place],
+                compression=self._compression,
+            )
+            parts.append(Part(partition, rows, packed))
+        return parts
+
+    def _partition_numbers(self, pile: Pile) -> Numbers:
+        count = len(pile)
+        try:
+            hashes = np.fromiter(map(mmh3_32_uintdigest, pile.keys), np.uint32, count)  # type: ignore[arg-type]
+            numbers = hashes % np.uint32(self.partitions)
+        except TypeError:
+            # Some messages have no key: they take turns.
+            numbers = np.zeros(count, np.uint32)
+            for row, key in enumerate(pile.keys):
+                if key is None:
+                    numbers[row] = self._turn
+                    self._turn = (self._turn + 1) % self.partitions
+                else:
+                    numbers[row] = mmh3_32_uintdigest(key) % self.partitions
+        for row, extra in pile.extras.items():
+            if extra.partition is not None:
+                self.check_partition(extra.partition)
+                numbers[row] = extra.partition
+        return numbers
+
+    def check_partition(self, partition: int) -> None:
+        """Refuse a partition the topic does not have."""
+        if not 0 <= partition < self.partitions:
+            raise PartitionNotFoundError(
+                f"invalid partition {partition} (topic has {self.partitions} partitions)"
+            )
+
+
+def _apply_times(pile: Pile) -> None:
+    for row, extra in pile.extras.items():
+        if extra.timestamp_us is not None:
+            pile.timestamps_us[row] = extra.timestamp_us
+
+
+def _columns(pile: Pile) -> tuple[Any, int]:
+    extras = pile.extras
+    if not extras:
+        return build_batch(keys=pile.keys, values=pile.values, timestamps_us=pile.timestamps_us)
+    rows = [extras.get(row) for row in range(len(pile))]
+    known = list(extras.values())
+    return build_batch(
+        keys=pile.keys,
+        values=pile.values,
+        timestamps_us=pile.timestamps_us,
+        headers=_pick(rows, known, "headers"),
+        priorities=_pick(rows, known, "priority", default=Priority.NORMAL),
+        dedup_ids=_pick(rows, known, "dedup_id"),
+    )
+
+
+def _pick(
+    rows: list[Extra | None], known: list[Extra], name: str, default: object = None
+) -> list[Any] | None:
+    """Return one optional column, or None where no message needs it."""
+    if all(getattr(extra, name) is None for extra in known):
+        return None
+    values = (None if extra is None else getattr(extra, name) for extra in rows)
+    return [default if value is None else value for value in values]
+
+
+def _drafts(pile: Pile, rows: Numbers) -> list[Draft]:
+    return [_draft(pile, row) for row in rows.tolist()]
+
+
+def _draft(pile: Pile, row: int) -> Draft:
+    extra = pile.extras.get(row)
+    if extra is None:
+        return Draft(
+            value=pile.values[row], key=pile.keys[row], timestamp_us=pile.timestamps_us[row]
+        )
+    return Draft(
+        value=pile.values[row],
+        key=pile.keys[row],
+        timestamp_us=pile.timestamps_us[row],
+        headers=extra.headers,
+        priority=Priority.NORMAL if extra.priority is None else extra.priority,
+        dedup_id=extra.dedup_id,
+    )

@@ -1,0 +1,209 @@
+"""Messages on their way: gathered by ``send``, cut into batches, placed when the broker has them.
+
+Columns from the start: a pile is lists of keys, values and times, never a list of message objects.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable, Generator, Mapping
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from goqueue.base.errors import DeadlineExceededError, GoQueueError
+from goqueue.wire.calls import RepeatPart
+
+
+class Extra(msgspec.Struct, frozen=True, gc=False):
+    """What only some messages have."""
+
+    headers: Mapping[str, bytes] | None = None
+    priority: int | None = None
+    partition: int | None = None
+    dedup_id: bytes | None = None
+    timestamp_us: int | None = None
+
+
+class Place(msgspec.Struct, frozen=True, gc=False):
+    """Where a message is, and what the broker's ack meant."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_us: int
+    durability: str
+    is_duplicate: bool = False
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What became of the rows of one pile that went to one partition."""
+
+    rows: Any
+    partition: int
+    base_offset: int
+    durability: str
+    is_duplicate: bool
+    repeats: tuple[RepeatPart, ...]
+    error: GoQueueError | None
+
+
+class Pile:
+    """A growing run of messages of one producer, and later what became of them."""
+
+    __slots__ = (
+        "_callbacks",
+        "_guard",
+        "_is_done",
+        "_offsets",
+        "_outcomes",
+        "_partitions",
+        "extras",
+        "hurry",
+        "keys",
+        "parts_left",
+        "size",
+        "timestamps_us",
+        "topic",
+        "values",
+    )
+
+    def __init__(self, topic: str, hurry: Callable[["Pile"], None]) -> None:
+        self.topic = topic
+        self.hurry = hurry
+        self.keys: list[bytes | None] = []
+        self.values: list[bytes | None] = []
+        self.timestamps_us: list[int] = []
+        self.extras: dict[int, Extra] = {}
+        self.size = 0
+        self.parts_left = 0
+        self._outcomes: list[Outcome] = []
+        self._offsets: np.ndarray[Any, Any] | None = None
+        self._partitions: np.ndarray[Any, Any] | None = None
+        self._is_done = False
+        # Guards the list of callbacks between the sender's and the caller's threads.
+        self._guard = threading.Lock()
+        self._callbacks: list[Callable[[], None]] = []
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @property
+    def is_done(self) -> bool:
+        """Tell whether every message is placed or failed."""
+        return self._is_done
+
+    def settle(self, outcome: Outcome) -> bool:
+        """Take the outcome of one part; return True when it was the last."""
+        self._outcomes.append(outcome)
+        self.parts_left -= 1
+        if self.parts_left:
+            return False
+        # The messages themselves are no longer needed.
+        self.keys, self.values = [], []
+        with self._guard:
+            self._is_done = True
+            callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback()
+        return True
+
+    def when_done(self, callback: Callable[[], None]) -> None:
+        """Call back when every message is settled, from the sender's thread or at once."""
+        with self._guard:
+            if not self._is_done:
+                self._callbacks.append(callback)
+                return
+        callback()
+
+    def wait(self, timeout_s: float | None) -> bool:
+        """Block until every message is settled."""
+        if self._is_done:
+            return True
+        self.hurry(self)
+        event = threading.Event()
+        self.when_done(event.set)
+        return event.wait(timeout_s)
+
+    def failure_of(self, row: int) -> GoQueueError | None:
+        """Return why a settled message was not published, or None if it was."""
+        self._index()
+        assert self._partitions is not None, "indexed"
+        return self._outcomes[self._partitions[row]].error
+
+    def place_of(self, row: int) -> Place:
+        """Return where a settled message is, or raise why it is not."""
+        self._index()
+        assert self._offsets is not None, "indexed"
+        assert self._partitions is not None, "indexed"
+        outcome = self._outcomes[self._partitions[row]]
+        if outcome.error is not None:
+            raise outcome.error
+        partition, offset = outcome.partition, int(self._offsets[row])
+        is_duplicate = outcome.is_duplicate
+        for repeat in outcome.repeats:
+            if outcome.rows[repeat.row] == row:
+                partition, offset, is_duplicate = repeat.partition, repeat.offset, True
+        return Place(
+            self.topic, partition, offset, self.timestamps_us[row], outcome.durability, is_duplicate
+        )
+
+    def errors(self) -> list[tuple[GoQueueError, int]]:
+        """Return every error with how many messages it failed."""
+        return [(one.error, len(one.rows)) for one in self._outcomes if one.error is not None]
+
+    def _index(self) -> None:
+        """Work out each row's offset, once somebody asks."""
+        if self._offsets is not None:
+            return
+        rows = len(self.timestamps_us)
+        offsets = np.zeros(rows, np.int64)
+        owners = np.zeros(rows, np.int32)
+        for number, outcome in enumerate(self._outcomes):
+            owners[outcome.rows] = number
+            kept = np.ones(len(outcome.rows), bool)
+            kept[[repeat.row for repeat in outcome.repeats]] = False
+            offsets[outcome.rows] = outcome.base_offset + np.cumsum(kept) - 1
+        self._partitions = owners
+        self._offsets = offsets
+
+
+class SendFuture(msgspec.Struct, frozen=True, gc=False):
+    """The outcome of one ``send``. Works in threads and, awaited, in an event loop."""
+
+    _pile: Pile
+    _row: int
+
+    def done(self) -> bool:
+        """Tell whether the broker has answered."""
+        return self._pile.is_done
+
+    def result(self, timeout: float | None = None) -> Place:
+        """Wait for the broker's ack and return where the message is, or raise why it failed."""
+        if not self._pile.wait(timeout):
+            raise DeadlineExceededError(f"no answer in {timeout:g} s; the message may still go out")
+        return self._pile.place_of(self._row)
+
+    def exception(self, timeout: float | None = None) -> GoQueueError | None:
+        """Wait for the broker's answer and return the error, or None if the message is placed."""
+        if not self._pile.wait(timeout):
+            raise DeadlineExceededError(f"no answer in {timeout:g} s; the message may still go out")
+        return self._pile.failure_of(self._row)
+
+    def add_done_callback(self, callback: Callable[["SendFuture"], None]) -> None:
+        """Call back with this future when the broker has answered; it must not block."""
+        self._pile.when_done(lambda: callback(self))
+
+    def __await__(self) -> Generator[Any, None, Place]:
+        if not self._pile.is_done:
+            loop = asyncio.get_running_loop()
+            waiting = loop.create_future()
+
+            def wake() -> None:
+                if not waiting.done():
+                    waiting.set_result(None)
+
+            self._pile.hurry(self._pile)
+            self._pile.when_done(lambda: loop.call_soon_threadsafe(wake))
+            yield from waiting
+        return self._pile.place_of(self._row)

@@ -1,0 +1,359 @@
+"""The gathering half of a producer: ``send`` adds to a pile, piles go out by size or by time.
+
+``send`` is the one call made per message, so it does as little as it can: checks, three appends, a
+future. Everything else happens once per pile.
+"""
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from goqueue.base.errors import (
+    BufferFullError,
+    ClosedError,
+    GoQueueError,
+    InvalidRequestError,
+    TooLargeError,
+)
+from goqueue.base.limits import (
+    BATCH_ROWS_MAX,
+    DEDUP_ID_BYTES_MAX,
+    KEY_BYTES_MAX,
+    PRODUCER_BUFFER_BYTES,
+    PRODUCER_REQUESTS_IN_FLIGHT_MAX,
+    VALUE_BYTES_MAX,
+)
+from goqueue.base.units import KiB, MiB
+from goqueue.client.link import Link
+from goqueue.client.packing import Packing
+from goqueue.client.pile import Extra, Outcome, Pile, SendFuture
+from goqueue.client.sender import Batch, Sender
+from goqueue.core.record.batch import compression_code
+from goqueue.core.record.headers import check_headers
+from goqueue.core.record.message import Priority, parse_priority
+
+ROW_OVERHEAD_BYTES: Final = 24
+"""What a message costs in a batch beside its key and value."""
+
+OVERSIZE_SUSPECT_BYTES: Final = KEY_BYTES_MAX
+"""Below this a message needs no closer look at its sizes."""
+
+PILE_BYTES_MAX: Final = 8 * MiB
+
+ErrorCallback = Callable[[GoQueueError, int], None]
+
+
+class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How a producer gathers and sends.
+
+    ``batch_bytes`` is per partition. ``on_error`` is called from the sender with each error and the
+    number of messages it failed.
+    """
+
+    linger_ms: float = 5
+    batch_bytes: int = 256 * KiB
+    compression: str | None = None
+    acks: str = "all"
+    in_flight_max: int = 5
+    buffer_bytes: int = PRODUCER_BUFFER_BYTES
+    block_ms_max: int = 60_000
+    delivery_timeout_ms: int = 120_000
+    on_error: ErrorCallback | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse options that make no sense, naming each."""
+        compression_code(self.compression)
+        if self.acks not in ("none", "leader", "all"):
+            raise ValueError(f"acks must be none, leader or all, not {self.acks!r}")
+        if not 1 <= self.in_flight_max <= PRODUCER_REQUESTS_IN_FLIGHT_MAX:
+            raise ValueError(f"in_flight_max must be 1 to {PRODUCER_REQUESTS_IN_FLIGHT_MAX}")
+        if self.linger_ms < 0 or self.batch_bytes < 1 or self.buffer_bytes < 1:
+            raise ValueError("linger_ms, batch_bytes and buffer_bytes may not be negative")
+
+
+class Gatherer:
+    """Gathers messages for one topic. ``send`` may be called from any thread."""
+
+    def __init__(
+        self,
+        link: Link,
+        loop: asyncio.AbstractEventLoop,
+        topic: str,
+        options: ProducerOptions,
+        *,
+        loop_thread: int,
+    ) -> None:
+        self._loop = loop
+        self._topic = topic
+        self._options = options
+        self._packing: Packing | None = None
+        self._pile_bytes_max = options.buffer_bytes
+        self._sender = Sender(
+            link,
+            topic,
+            acks=options.acks,
+            in_flight_max=options.in_flight_max,
+            on_settled=self._settled,
+        )
+        self._sender.on_slot = self._slot_free
+        # Guards the current pile; taken once per send. A callback of a settled pile may send too.
+        self._lock = threading.RLock()
+        self._pile = Pile(topic, self.hurry)
+        self._is_timer_set = False
+        self._is_due = False
+        self._sealed: deque[list[Batch]] = deque()
+        self._number = 0
+        # Guards the count of buffered bytes, and wakes those who wait for room.
+        self._room = threading.Condition(threading.Lock())
+        self._buffered = 0
+        self._closed: GoQueueError | None = None
+        self._loop_thread = loop_thread
+
+    def __repr__(self) -> str:
+        return f"<Producer of {self._topic}: {self._buffered} bytes buffered>"
+
+    def send(
+        self,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Mapping[str, bytes | str] | None = None,
+        priority: Priority | str | int | None = None,
+        partition: int | None = None,
+        dedup_id: bytes | str | None = None,
+        timestamp: datetime | None = None,
+    ) -> SendFuture:
+        """Queue one message and return its future at once."""
+        size = ROW_OVERHEAD_BYTES
+        if type(value) is bytes:
+            size += len(value)
+        elif value is not None:
+            raise TypeError(f"value must be bytes or None, not {type(value).__name__}")
+        if type(key) is bytes:
+            size += len(key)
+        elif key is not None:
+            raise TypeError(f"key must be bytes or None, not {type(key).__name__}")
+        extra = None
+        if size > OVERSIZE_SUSPECT_BYTES:
+            _check_sizes(value, key)
+        if (
+            headers is not None
+            or priority is not None
+            or partition is not None
+            or dedup_id is not None
+            or timestamp is not None
+        ):
+            extra, size = self._extra(headers, priority, partition, dedup_id, timestamp, size)
+        if self._buffered > self._options.buffer_bytes:
+            self._wait_for_room()
+        with self._lock:
+            pile = self._pile
+            if pile.size + size > self._pile_bytes_max and pile.values:
+                self._cut_large()
+                pile = self._pile
+            row = len(pile.values)
+            pile.values.append(value)
+            pile.keys.append(key)
+            pile.timestamps_us.append(time.time_ns() // 1000)
+            pile.size += size
+            if extra is not None:
+                pile.extras[row] = extra
+            if row == 0:
+                self._begin()
+            elif row >= BATCH_ROWS_MAX - 1:
+                self._cut_large()
+        return SendFuture(pile, row)
+
+    def _extra(
+        self,
+        headers: Mapping[str, bytes | str] | None,
+        priority: Priority | str | int | None,
+        partition: int | None,
+        dedup_id: bytes | str | None,
+        timestamp: datetime | None,
+        size: int,
+    ) -> tuple[Extra, int]:
+        """Check what only some messages have; return it and the message's size with it."""
+        checked = check_headers(headers) if headers else None
+        if checked:
+            size += sum(len(name) * 4 + len(value) + 8 for name, value in checked.items())
+        if partition is not None and self._packing is not None:
+            self._packing.check_partition(partition)
+        if isinstance(dedup_id, str):
+            dedup_id = dedup_id.encode()
+        if dedup_id is not None:
+            size += len(dedup_id) + 4
+            if not 0 < len(dedup_id) <= DEDUP_ID_BYTES_MAX:
+                raise InvalidRequestError(
+                    f"dedup_id: {len(dedup_id)} bytes; 1 to {DEDUP_ID_BYTES_MAX} are allowed"
+                )
+        extra = Extra(
+            checked or None,
+            None if priority is None else int(parse_priority(priority)),
+            partition,
+            dedup_id,
+            None if timestamp is None else int(timestamp.timestamp() * 1_000_000),
+        )
+        return extra, size
+
+    def _wait_for_room(self) -> None:
+        """Block until the buffer has room. In the loop's thread nobody could make any: raise."""
+        seconds = self._options.block_ms_max / 1_000
+        if threading.get_ident() == self._loop_thread:
+            seconds = 0
+        with self._room:
+            if self._room.wait_for(lambda: self._buffered <= self._options.buffer_bytes, seconds):
+                return
+        raise BufferFullError(
+            f"the buffer of {self._options.buffer_bytes} bytes stayed full for {seconds:g} s"
+        )
+
+    def hurry(self, pile: Pile) -> None:
+        """Somebody waits for this pile: send it as soon as a request may go out."""
+        with self._lock:
+            if pile is self._pile and pile.values:
+                self._seal_or_mark()
+
+    # Under the lock.
+
+    def _begin(self) -> None:
+        """A pile has its first message: make sure it goes out in time."""
+        if self._closed is not None:
+            self._pile = Pile(self._topic, self.hurry)
+            raise self._closed
+        if self._options.linger_ms == 0:
+            self._seal_or_mark()
+        elif not self._is_timer_set:
+            self._is_timer_set = True
+            self._loop.call_soon_threadsafe(self._set_timer)
+
+    def _cut_large(self) -> None:
+        if self._packing is None:
+            raise BufferFullError("the topic's partitions are not known yet; start the producer")
+        self._seal()
+
+    def _seal_or_mark(self) -> None:
+        if self._packing is not None and self._sender.has_slot and not self._sealed:
+            self._seal()
+        else:
+            # It would only wait in the queue; let it grow until a request may go out.
+            self._is_due = True
+
+    def _seal(self) -> None:
+        """Cut the pile into batches and hand them to the sender."""
+        assert self._packing is not None, "partitions are known"
+        pile, self._pile = self._pile, Pile(self._topic, self.hurry)
+        self._is_due = False
+        deadline = self._loop.time() + self._options.delivery_timeout_ms / 1_000
+        try:
+            parts = self._packing.cut(pile)
+        except GoQueueError as error:
+            self._refuse(pile, error)
+            return
+        with self._room:
+            self._buffered += pile.size
+        pile.parts_left = len(parts)
+        self._number += 1
+        # Through one queue, so that piles leave in the order they were sealed by any thread.
+        self._sealed.append(
+            [Batch(pile, part, number=self._number, deadline=deadline) for part in parts]
+        )
+        if threading.get_ident() == self._loop_thread:
+            self._submit()
+        else:
+            self._loop.call_soon_threadsafe(self._submit)
+
+    # In the loop's thread.
+
+    def learn(self, partitions: int) -> None:
+        """Take the number of partitions; nothing is sent before it is known."""
+        with self._lock:
+            self._packing = Packing(
+                partitions, self._options.compression, turn=time.monotonic_ns() % partitions
+            )
+            self._pile_bytes_max = min(self._options.batch_bytes * partitions, PILE_BYTES_MAX)
+            if self._is_due and self._pile.values:
+                self._seal()
+
+    def fail(self, error: GoQueueError) -> None:
+        """Refuse what was gathered and all that may follow: the topic cannot be published to."""
+        with self._lock:
+            self._closed = error
+            pile, self._pile = self._pile, Pile(self._topic, self.hurry)
+        if len(pile):
+            self._refuse(pile, error)
+
+    def _refuse(self, pile: Pile, error: GoQueueError) -> None:
+        pile.parts_left = 1
+        rows = np.arange(len(pile))
+        pile.settle(Outcome(rows, -1, -1, "", is_duplicate=False, repeats=(), error=error))
+        self._report(pile)
+
+    def _submit(self) -> None:
+        while self._sealed:
+            self._sender.submit(self._sealed.popleft())
+
+    def _set_timer(self) -> None:
+        self._loop.call_later(self._options.linger_ms / 1_000, self._linger_over)
+
+    def _linger_over(self) -> None:
+        with self._lock:
+            self._is_timer_set = False
+            if self._pile.values:
+                self._seal_or_mark()
+
+    def _slot_free(self) -> None:
+        with self._lock:
+            if self._is_due and self._pile.values and self._packing is not None:
+                self._seal()
+
+    def flush_now(self) -> None:
+        """Send what is gathered without waiting for the linger time."""
+        with self._lock:
+            if self._pile.values and self._packing is not None:
+                self._seal()
+
+    def _settled(self, pile: Pile) -> None:
+        with self._room:
+            self._buffered -= pile.size
+            self._room.notify_all()
+        self._report(pile)
+
+    def _report(self, pile: Pile) -> None:
+        if self._options.on_error is not None:
+            for error, count in pile.errors():
+                self._options.on_error(error, count)
+
+    async def room(self) -> None:
+        """Return when the buffer has room."""
+        while self._buffered > self._options.buffer_bytes:
+            await self._sender.progress()
+
+    async def flush(self) -> None:
+        """Send what is gathered and return when every message is settled."""
+        self.flush_now()
+        self._submit()
+        await self._sender.idle()
+
+    async def close(self, *, timeout_s: float | None = None) -> None:
+        """Flush and take no more; what is not settled in time fails."""
+        self._closed = ClosedError("the producer was closed")
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self.flush()
+        except TimeoutError:
+            self._sender.abort()
+
+
+def _check_sizes(value: bytes | None, key: bytes | None) -> None:
+    if value is not None and len(value) > VALUE_BYTES_MAX:
+        raise TooLargeError(f"value: {len(value)} bytes; the limit is {VALUE_BYTES_MAX}")
+    if key is not None and len(key) > KEY_BYTES_MAX:
+        raise TooLargeError(f"key: {len(key)} bytes; the limit is {KEY_BYTES_MAX}")

@@ -1,0 +1,218 @@
+"""Reading a topic: what to ask for next, and chunks of frames as messages or stored batches."""
+
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+import pyarrow as pa
+
+from goqueue.base.errors import (
+    DataLossError,
+    InvalidRequestError,
+    OffsetOutOfRangeError,
+    PartitionNotFoundError,
+    from_code,
+)
+from goqueue.base.ids import Offset, PartitionId, TopicName
+from goqueue.base.units import MiB
+from goqueue.client.link import Answer, decode
+from goqueue.client.positions import Position
+from goqueue.core.log.scan import Walk
+from goqueue.core.record.batch import decode_batch
+from goqueue.core.record.columns import batch_of_drafts, messages_of
+from goqueue.core.record.frame import CONTROL
+from goqueue.core.record.message import Draft, Message
+from goqueue.core.record.row import Row
+from goqueue.wire import calls
+
+FETCH_BYTES: Final = 2 * MiB
+FOLLOW_WAIT_MS: Final = 1_000
+
+
+class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What to read. Without ``end`` a reader that does not follow stops at the latest."""
+
+    start: Position = "earliest"
+    end: Position | None = None
+    partitions: tuple[int, ...] | None = None
+    follow: bool = False
+    on_gap: str = "raise"
+    timeout_s: float = 30.0
+
+    def __post_init__(self) -> None:
+        """Refuse contradictions."""
+        if self.follow and self.end is not None:
+            raise InvalidRequestError("a reader that follows has no end")
+        if self.on_gap not in ("raise", "skip"):
+            raise InvalidRequestError("on_gap must be 'raise' or 'skip'")
+
+
+class Chunk(msgspec.Struct, frozen=True):
+    """Whole frames of one partition, of which the offsets from start to end are wanted."""
+
+    topic: TopicName
+    partition: PartitionId
+    frames: memoryview
+    start_offset: Offset
+    end_offset: Offset
+
+
+class Fetching:
+    """Where a reader is in each partition: says what to ask next, takes what comes back.
+
+    Does no I/O, so it serves the asynchronous and the blocking reader alike.
+    """
+
+    def __init__(self, topic: str, options: ReadOptions) -> None:
+        self._topic = topic
+        self._options = options
+        self._next: dict[int, int] = {}
+        self._end: dict[int, int | None] = {}
+
+    def pick(self, parts: list[calls.OffsetsPart]) -> list[calls.OffsetsPart]:
+        """Return the partitions that are to be read."""
+        if self._options.partitions is None:
+            return parts
+        wanted = set(self._options.partitions)
+        unknown = wanted - {part.partition for part in parts}
+        if unknown:
+            raise PartitionNotFoundError(f"no such partition: {sorted(unknown)}")
+        return [part for part in parts if part.partition in wanted]
+
+    def begin(
+        self, parts: list[calls.OffsetsPart], *, start: dict[int, int], end: dict[int, int] | None
+    ) -> None:
+        """Take the offsets to begin and end at; without an end the reader follows."""
+        self._next = dict(start)
+        self._end = dict.fromkeys(start)
+        if end is not None:
+            limits = {part.partition: part.end_offset for part in parts}
+            self._end = {p: min(offset, limits[p]) for p, offset in end.items()}
+
+    @property
+    def is_over(self) -> bool:
+        """Tell whether every partition was read to its end."""
+        return not self._open_partitions()
+
+    def request(self) -> calls.Fetch:
+        """Return the next request: every partition that is not at its end."""
+        partitions = self._open_partitions()
+        assert partitions, "not over"
+        header = calls.Fetch(
+            self._topic,
+            FETCH_BYTES,
+            FOLLOW_WAIT_MS if self._options.follow else 0,
+            [calls.FetchPart(p, self._next[p], self._end[p]) for p in partitions],
+        )
+        # Whoever comes first this time is last next time, so none is starved.
+        first = partitions[0]
+        self._next[first] = self._next.pop(first)
+        return header
+
+    def take(self, answer: Answer) -> list[Chunk]:
+        """Take a reply; return its chunks."""
+        fetched = decode(answer.header, calls.Fetched)
+        chunks: list[Chunk] = []
+        position = 0
+        for part in fetched.parts:
+            frames = answer.payload[position : position + part.size]
+            position += part.size
+            chunks += self._take(part, frames)
+        return chunks
+
+    def _open_partitions(self) -> list[int]:
+        return [
+            partition
+            for partition, offset in self._next.items()
+            if (end := self._end[partition]) is None or offset < end
+        ]
+
+    def _take(self, part: calls.FetchedPart, frames: memoryview) -> list[Chunk]:
+        start = self._next[part.partition]
+        end = self._end[part.partition]
+        if part.failure is not None:
+            self._next[part.partition] = self._out_of_range(part, part.failure, start)
+            return []
+        for gap_start, gap_end in part.gaps:
+            self._report(part.partition, gap_start, gap_end, "cannot be read: bad checksum")
+        self._next[part.partition] = part.next_offset
+        if not frames:
+            return []
+        stop = part.next_offset if end is None else min(part.next_offset, end)
+        return [
+            Chunk(
+                TopicName(self._topic),
+                PartitionId(part.partition),
+                frames,
+                Offset(start),
+                Offset(stop),
+            )
+        ]
+
+    def _out_of_range(self, part: calls.FetchedPart, failure: calls.Failure, start: int) -> int:
+        error = from_code(failure.code, failure.message)
+        if not isinstance(error, OffsetOutOfRangeError):
+            raise error
+        if start > part.end_offset:
+            raise error
+        self._report(part.partition, start, part.start_offset, "were deleted by retention")
+        return part.start_offset
+
+    def _report(self, partition: int, start: int, end: int, reason: str) -> None:
+        if self._options.on_gap == "raise":
+            raise DataLossError(
+                f"{self._topic}/{partition}: offsets {start} to {end - 1} {reason};"
+                " read with on_gap='skip' to go on behind them"
+            )
+
+
+def messages_in(chunk: Chunk) -> Iterator[Message]:
+    """Yield the messages of a chunk, in order."""
+    topic, partition = chunk.topic, chunk.partition
+    for span in Walk(chunk.frames):
+        header = span.header
+        frame = chunk.frames[span.start : span.end]
+        if header.flags & CONTROL:
+            continue
+        if not header.is_batch:
+            if chunk.start_offset <= header.offset < chunk.end_offset:
+                yield Row(header, frame).message(topic, partition)
+            continue
+        first, batch = _wanted(chunk, header.offset, decode_batch(header, frame))
+        yield from messages_of(batch, topic=topic, partition=partition, first_offset=first)
+
+
+def _wanted(chunk: Chunk, offset: Offset, batch: pa.RecordBatch) -> tuple[Offset, pa.RecordBatch]:
+    """Cut a batch to the offsets that are wanted; return its first offset with it."""
+    skip = max(chunk.start_offset - offset, 0)
+    keep = min(batch.num_rows, chunk.end_offset - offset) - skip
+    if skip or keep < batch.num_rows:
+        batch = batch.slice(skip, max(keep, 0))
+    return Offset(offset + skip), batch
+
+
+def stored_batches_in(chunk: Chunk) -> Iterator[tuple[Offset, pa.RecordBatch]]:
+    """Yield the record batches of a chunk as stored, each with its first offset.
+
+    Row frames that follow one another are gathered into one batch.
+    """
+    drafts: list[Draft] = []
+    first = Offset(0)
+    for span in Walk(chunk.frames):
+        header = span.header
+        frame = chunk.frames[span.start : span.end]
+        if header.flags & CONTROL:
+            continue
+        is_next = not header.is_batch and header.offset == first + len(drafts)
+        if drafts and not is_next:
+            yield first, batch_of_drafts(drafts)[0]
+            drafts = []
+        if header.is_batch:
+            wanted = _wanted(chunk, header.offset, decode_batch(header, frame))
+            if wanted[1].num_rows:
+                yield wanted
+        elif chunk.start_offset <= header.offset < chunk.end_offset:
+            first = first if drafts else header.offset
+            drafts.append(Row(header, frame).draft())
+    if drafts:
+        yield first, batch_of_drafts(drafts)[0]

@@ -1,0 +1,350 @@
+"""The sending half of a producer: batches out in order, retried safely, placed when acked.
+
+Lives in the event loop. Several requests are under way at once. When one fails in a way that may
+pass, sending stops until all are answered; then what is not placed is sent again, in order and with
+the same sequence numbers, so the broker recognises what it already has.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from goqueue.base.errors import (
+    ClosedError,
+    ConnectionLostError,
+    DeadlineExceededError,
+    GoQueueError,
+    OutOfOrderSequenceError,
+    ProducerFencedError,
+    UnknownProducerError,
+    from_code,
+)
+from goqueue.base.ids import Epoch, ProducerId
+from goqueue.base.ids import Sequence as SequenceNumber
+from goqueue.client.link import BACKOFF_SECONDS, BACKOFF_SECONDS_MAX, Link, call, decode
+from goqueue.client.packing import Part
+from goqueue.client.pile import Outcome, Pile
+from goqueue.core.record.stamp import ProducerStamp
+from goqueue.wire import calls
+from goqueue.wire.packet import Operation
+
+INIT_SECONDS_MAX: Final = 5.0
+
+
+class Batch:
+    """Messages for one partition, from the pile to their place."""
+
+    __slots__ = ("deadline", "number", "part", "pile", "sequence")
+
+    def __init__(self, pile: Pile, part: Part, *, number: int, deadline: float) -> None:
+        self.number = number
+        self.pile = pile
+        self.part = part
+        self.deadline = deadline
+        self.sequence: int | None = None
+
+
+class Sender:
+    """Sends the batches of one producer."""
+
+    def __init__(
+        self,
+        link: Link,
+        topic: str,
+        *,
+        acks: str,
+        in_flight_max: int,
+        on_settled: Callable[[Pile], None],
+    ) -> None:
+        self._link = link
+        self._topic = topic
+        self._acks = acks
+        self._in_flight_max = in_flight_max
+        self._on_settled = on_settled
+        self._queue: deque[list[Batch]] = deque()
+        self._in_flight: dict[asyncio.Task[None], list[Batch]] = {}
+        self._unplaced: list[list[Batch]] = []
+        self._sequences: dict[int, int] = {}
+        self._identity: calls.ProducerIdentity | None = None
+        self._needs_new_life = False
+        self._fatal: GoQueueError | None = None
+        self._recovering: asyncio.Task[None] | None = None
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self.on_slot: Callable[[], None] = lambda: None
+
+    def __repr__(self) -> str:
+        return (
+            f"<Sender {self._topic}: {len(self._queue)} queued, {len(self._in_flight)} under way>"
+        )
+
+    @property
+    def has_slot(self) -> bool:
+        """Tell whether a request could go out at once."""
+        is_free = len(self._in_flight) < self._in_flight_max and not self._queue
+        return is_free and self._recovering is None
+
+    def submit(self, batches: list[Batch]) -> None:
+        """Queue the batches of one pile; they go out in one request."""
+        self._queue.append(batches)
+        self._idle.clear()
+        self._pump()
+
+    async def idle(self) -> None:
+        """Return when nothing is queued or under way."""
+        await self._idle.wait()
+
+    async def progress(self) -> None:
+        """Return when some request under way was answered, or at once if none is."""
+        if self._in_flight:
+            await asyncio.wait(set(self._in_flight), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.sleep(0)
+
+    def abort(self) -> None:
+        """Fail everything that is not placed."""
+        self._fatal = self._fatal or ClosedError("the producer was closed before this was sent")
+        if self._recovering is not None:
+            self._recovering.cancel()
+        for task in list(self._in_flight):
+            task.cancel()
+        groups = [*self._unplaced, *self._in_flight.values(), *self._queue]
+        self._unplaced, self._queue = [], deque()
+        for batch in (batch for group in groups for batch in group):
+            self._fail(batch, self._fatal)
+        self._check_idle()
+
+    # Sending.
+
+    def _pump(self) -> None:
+        if self._recovering is not None:
+            return
+        if self._identity is None:
+            self._recover()
+            return
+        while self._queue and len(self._in_flight) < self._in_flight_max:
+            self._send(self._queue.popleft())
+        if self.has_slot:
+            self.on_slot()
+
+    def _send(self, batches: list[Batch]) -> None:
+        task = asyncio.get_running_loop().create_task(self._publish(batches))
+        self._in_flight[task] = batches
+        task.add_done_callback(self._answered)
+
+    def _answered(self, task: asyncio.Task[None]) -> None:
+        batches = self._in_flight.pop(task, [])
+        if not task.cancelled() and (bug := task.exception()) is not None:
+            for batch in batches:
+                self._fail(batch, GoQueueError(f"producer: {bug!r}"))
+            self._needs_new_life = True
+        if self._unplaced or self._needs_new_life:
+            self._recover()
+        self._pump()
+        self._check_idle()
+
+    async def _publish(self, batches: list[Batch]) -> None:
+        """Send one request and settle each of its batches or set it aside to be sent again."""
+        if self._fatal is not None:
+            for batch in batches:
+                self._fail(batch, self._fatal)
+            return
+        payload = [batch.part.packed.frame(self._stamp(batch)) for batch in batches]
+        parts = [
+            calls.ProducePart(batch.part.partition, len(frames))
+            for batch, frames in zip(batches, payload, strict=True)
+        ]
+        try:
+            answer = await self._link.request(
+                Operation.PRODUCE, calls.Produce(self._topic, self._acks, parts), payload
+            )
+        except GoQueueError as error:
+            self._sort_out(batches, [error] * len(batches))
+            return
+        produced = decode(answer.header, calls.Produced)
+        errors: list[GoQueueError | None] = []
+        for batch, part in zip(batches, produced.parts, strict=True):
+            if part.failure is None:
+                self._place(batch, part, produced.durability)
+                errors.append(None)
+            else:
+                errors.append(from_code(part.failure.code, part.failure.message))
+        self._sort_out(batches, errors)
+
+    def _stamp(self, batch: Batch) -> ProducerStamp:
+        assert self._identity is not None, "identified before sending"
+        partition = batch.part.partition
+        if batch.sequence is None:
+            batch.sequence = self._sequences.get(partition, 0)
+            self._sequences[partition] = batch.sequence + batch.part.packed.rows
+        return ProducerStamp(
+            ProducerId(self._identity.producer_id),
+            Epoch(self._identity.epoch),
+            SequenceNumber(batch.sequence),
+        )
+
+    # Settling.
+
+    def _sort_out(self, batches: Sequence[Batch], errors: Sequence[GoQueueError | None]) -> None:
+        again: list[Batch] = []
+        for batch, error in zip(batches, errors, strict=True):
+            if error is None:
+                continue
+            if isinstance(error, ProducerFencedError):
+                self._fatal = error
+            if self._may_try_again(batch, error):
+                again.append(batch)
+            else:
+                # Its sequence numbers were not used, so those behind it must be numbered anew.
+                self._needs_new_life = True
+                self._fail(batch, error)
+        if again:
+            self._unplaced.append(again)
+
+    def _may_try_again(self, batch: Batch, error: GoQueueError) -> bool:
+        if self._fatal is not None:
+            return False
+        if asyncio.get_running_loop().time() >= batch.deadline:
+            return False
+        if isinstance(error, UnknownProducerError):
+            self._needs_new_life = True
+            return True
+        if isinstance(error, OutOfOrderSequenceError):
+            # An earlier batch of this partition did not get through; this one waits its turn.
+            return self._has_gap_before(batch)
+        return error.retryable
+
+    def _has_gap_before(self, batch: Batch) -> bool:
+        groups = [*self._unplaced, *self._in_flight.values()]
+        return self._needs_new_life or any(
+            other.part.partition == batch.part.partition and other.number < batch.number
+            for group in groups
+            for other in group
+        )
+
+    def _place(self, batch: Batch, part: calls.ProducedPart, durability: str) -> None:
+        self._settle(
+            batch,
+            Outcome(
+                rows=batch.part.rows,
+                partition=part.partition,
+                base_offset=part.base_offset,
+                durability=durability,
+                is_duplicate=part.is_duplicate,
+                repeats=tuple(part.repeats),
+                error=None,
+            ),
+        )
+
+    def _fail(self, batch: Batch, error: GoQueueError) -> None:
+        self._settle(
+            batch,
+            Outcome(
+                rows=batch.part.rows,
+                partition=batch.part.partition,
+                base_offset=-1,
+                durability="",
+                is_duplicate=False,
+                repeats=(),
+                error=error,
+            ),
+        )
+
+    def _settle(self, batch: Batch, outcome: Outcome) -> None:
+        if batch.pile.settle(outcome):
+            self._on_settled(batch.pile)
+
+    def _check_idle(self) -> None:
+        if not self._queue and not self._in_flight and not self._unplaced:
+            self._idle.set()
+
+    # Recovering.
+
+    def _recover(self) -> None:
+        if self._fatal is not None:
+            groups, self._unplaced = self._unplaced, []
+            for batch in (batch for group in groups for batch in group):
+                self._fail(batch, self._fatal)
+        elif self._recovering is None:
+            self._recovering = asyncio.get_running_loop().create_task(self._try_again())
+            self._recovering.add_done_callback(self._recovered)
+
+    def _recovered(self, task: asyncio.Task[None]) -> None:
+        self._recovering = None
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._fatal = (
+                error if isinstance(error, GoQueueError) else GoQueueError(f"producer: {error}")
+            )
+            self.abort()
+        self._pump()
+        self._check_idle()
+
+    async def _try_again(self) -> None:
+        """With nothing else under way, send what is not placed, in order, until it is."""
+        backoff_s = BACKOFF_SECONDS
+        while self._in_flight:
+            await asyncio.wait(set(self._in_flight))
+        while True:
+            if not await self._be_known():
+                backoff_s = await self._pause(backoff_s)
+                continue
+            if not self._unplaced:
+                return
+            groups, self._unplaced = self._unplaced, []
+            # Groups were set aside as their answers came; they go out as they first did.
+            groups.sort(key=lambda group: group[0].number)
+            for place, group in enumerate(groups):
+                await self._publish(group)
+                if self._unplaced or self._needs_new_life:
+                    self._unplaced += groups[place + 1 :]
+                    break
+            else:
+                continue
+            backoff_s = await self._pause(backoff_s)
+
+    async def _pause(self, backoff_s: float) -> float:
+        await asyncio.sleep(backoff_s)
+        now = asyncio.get_running_loop().time()
+        for group in self._unplaced:
+            for batch in [batch for batch in group if now >= batch.deadline]:
+                group.remove(batch)
+                self._needs_new_life = True
+                self._fail(batch, DeadlineExceededError("not acked in time; it may be published"))
+        self._unplaced = [group for group in self._unplaced if group]
+        return min(backoff_s * 2, BACKOFF_SECONDS_MAX)
+
+    async def _be_known(self) -> bool:
+        """Get an identity, or begin a new life; return False if the broker cannot be reached."""
+        if self._identity is not None and not self._needs_new_life:
+            return True
+        old = self._identity or calls.ProducerIdentity(0, 0)
+        try:
+            identity = await call(
+                self._link,
+                Operation.INIT_PRODUCER,
+                calls.InitProducer(old.producer_id, old.epoch),
+                calls.ProducerIdentity,
+                timeout_s=INIT_SECONDS_MAX,
+            )
+        except (ConnectionLostError, DeadlineExceededError):
+            self._expire_queue()
+            return False
+        except (UnknownProducerError, ProducerFencedError):
+            # Another data directory, or the answer to an earlier renewal was lost: begin anew.
+            self._identity = None
+            return False
+        self._identity = identity
+        self._needs_new_life = False
+        self._sequences.clear()
+        for group in self._unplaced:
+            for batch in group:
+                batch.sequence = None
+        return True
+
+    def _expire_queue(self) -> None:
+        """Fail what waited in the queue for too long while the broker was away."""
+        now = asyncio.get_running_loop().time()
+        while self._queue and self._queue[0][0].deadline <= now:
+            for batch in self._queue.popleft():
+                self._fail(batch, DeadlineExceededError("the broker could not be reached in time"))
+        self._check_idle()

@@ -1,0 +1,226 @@
+"""The synchronous client: the asynchronous one behind a thread, and readers of its own."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import Self
+
+import pyarrow as pa
+
+from goqueue.client.aclient import DEFAULT_PARTITIONS, AsyncClient
+from goqueue.client.arrow import Columns
+from goqueue.client.chunks import ChunkSource
+from goqueue.client.link import Link
+from goqueue.client.loop_thread import LoopThread
+from goqueue.client.pile import SendFuture
+from goqueue.client.positions import Position
+from goqueue.client.producer import Gatherer, ProducerOptions
+from goqueue.client.reader import ReadOptions, messages_in
+from goqueue.core.record.message import Message, Priority
+from goqueue.wire.calls import TopicState, TopicSummary
+
+
+class Producer:
+    """Publishes to one topic. Safe to share between threads."""
+
+    def __init__(
+        self,
+        link: Link,
+        thread: LoopThread,
+        topic: str,
+        *,
+        partitions: int,
+        options: ProducerOptions,
+    ) -> None:
+        self._topic = topic
+        self._thread = thread
+        self._gatherer = Gatherer(link, thread.loop, topic, options, loop_thread=thread.ident)
+        self._gatherer.learn(partitions)
+        # The call made per message goes straight to the gatherer.
+        self.send = self._gatherer.send
+
+    def __repr__(self) -> str:
+        return f"<Producer of {self._topic}>"
+
+    def send(  # type: ignore[no-redef]
+        self,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Mapping[str, bytes | str] | None = None,
+        priority: Priority | str | int | None = None,
+        partition: int | None = None,
+        dedup_id: bytes | str | None = None,
+        timestamp: datetime | None = None,
+    ) -> SendFuture:
+        """Queue one message and return its future; blocks only while the buffer is full."""
+        raise AssertionError("replaced by the gatherer's")
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Send what is gathered and wait until every message is settled."""
+        self._thread.run(self._gatherer.flush(), timeout)
+
+    def close(self, timeout: float | None = None) -> None:
+        """Flush and take no more; what is not settled in time fails."""
+        self._thread.run(self._gatherer.close(timeout_s=timeout))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class Client:
+    """Talks to one broker from ordinary code. Close it, or use it as a context manager."""
+
+    def __init__(
+        self,
+        link: Link,
+        thread: LoopThread,
+        *,
+        open_source: Callable[[], ChunkSource],
+        timeout_s: float,
+        on_close: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._link = link
+        self._thread = thread
+        self._timeout_s = timeout_s
+        self._open_source = open_source
+        self._on_close = on_close
+        self._client = AsyncClient(link, timeout_s=timeout_s)
+        self._producers: list[Producer] = []
+        self._is_closed = False
+
+    def __repr__(self) -> str:
+        return f"<Client on {self._link!r}>"
+
+    # Topics.
+
+    def create_topic(
+        self, name: str, *, partitions: int = DEFAULT_PARTITIONS, **settings: str | int
+    ) -> TopicState:
+        """Make a topic. Settings are those of ``goqueue topic config``."""
+        return self._thread.run(self._client.create_topic(name, partitions=partitions, **settings))
+
+    def configure_topic(self, name: str, **settings: str | int) -> TopicState:
+        """Change settings of a topic."""
+        return self._thread.run(self._client.configure_topic(name, **settings))
+
+    def delete_topic(self, name: str) -> None:
+        """Remove a topic with all its messages."""
+        self._thread.run(self._client.delete_topic(name))
+
+    def describe_topic(self, name: str) -> TopicState:
+        """Return a topic's settings and the range of each partition."""
+        return self._thread.run(self._client.describe_topic(name))
+
+    def list_topics(self) -> list[TopicSummary]:
+        """Return every topic."""
+        return self._thread.run(self._client.list_topics())
+
+    def offsets(self, topic: str, at: Position = "latest") -> dict[int, int]:
+        """Return an offset per partition: the earliest, the latest, or the first at a time."""
+        return self._thread.run(self._client.offsets(topic, at))
+
+    def ping(self) -> None:
+        """Return when the broker has answered."""
+        self._thread.run(self._client.ping())
+
+    # Messages.
+
+    def producer(self, topic: str, *, linger_ms: float = 5, **options: object) -> Producer:
+        """Return a producer for a topic; see ProducerOptions for what it takes."""
+        chosen = ProducerOptions(linger_ms=linger_ms, **options)  # type: ignore[arg-type]
+        state = self.describe_topic(topic)
+        producer = Producer(
+            self._link, self._thread, topic, partitions=len(state.partitions), options=chosen
+        )
+        self._producers.append(producer)
+        return producer
+
+    def read(
+        self,
+        topic: str,
+        *,
+        start: Position = "earliest",
+        end: Position | None = None,
+        partitions: Sequence[int] | None = None,
+        follow: bool = False,
+        on_gap: str = "raise",
+    ) -> Iterator[Message]:
+        """Yield messages in order within each partition; with ``follow`` wait for new ones."""
+        options = _options(start, end, partitions, follow=follow, on_gap=on_gap)
+        source = self._open_source()
+        try:
+            for chunk in source.chunks(topic, options):
+                yield from messages_in(chunk)
+        finally:
+            source.close()
+
+    def read_batches(
+        self,
+        topic: str,
+        *,
+        start: Position = "earliest",
+        end: Position | None = None,
+        partitions: Sequence[int] | None = None,
+        columns: Sequence[str] | None = None,
+        follow: bool = False,
+        on_gap: str = "raise",
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield Arrow record batches with topic, partition and offset columns."""
+        picked = Columns(columns)
+        options = _options(start, end, partitions, follow=follow, on_gap=on_gap)
+        source = self._open_source()
+        try:
+            for chunk in source.chunks(topic, options):
+                yield from picked.batches_in(chunk)
+        finally:
+            source.close()
+
+    def close(self) -> None:
+        """Flush the producers, end the link and, if it is embedded, the broker."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        try:
+            for producer in self._producers:
+                producer.close(self._timeout_s)
+            self._thread.run(self._client.close())
+        finally:
+            self._on_close()
+            self._thread.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _options(
+    start: Position,
+    end: Position | None,
+    partitions: Sequence[int] | None,
+    *,
+    follow: bool,
+    on_gap: str,
+) -> ReadOptions:
+    return ReadOptions(
+        start=start,
+        end=end,
+        partitions=None if partitions is None else tuple(partitions),
+        follow=follow,
+        on_gap=on_gap,
+    )

@@ -1,0 +1,221 @@
+"""Putting the configuration together: flags over environment over file over defaults.
+
+Nothing is half accepted: every problem of every source is reported at once, as a numbered list.
+"""
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from goqueue.base.errors import InvalidConfigError
+from goqueue.config.address import parse_address
+from goqueue.config.file import read_file
+from goqueue.config.model import BrokerConfig
+from goqueue.config.settings import BY_ENVIRONMENT, BY_KEY, SETTINGS, Setting, Value
+
+CONFIG_ENVIRONMENT: Final = "GOQUEUE_CONFIG"
+CONFIG_FILE: Final = "goqueue.yaml"
+DEFAULT: Final = "default"
+
+_PREFIXES: Final = ("GOQUEUE_BROKER_", "GOQUEUE_LISTENERS_", "GOQUEUE_LIMITS_", "GOQUEUE_LOG_")
+_LATER: Final = (
+    "GOQUEUE_LISTENERS_GRPC",
+    "GOQUEUE_LISTENERS_INTERNAL",
+    "GOQUEUE_GRPC_",
+    "GOQUEUE_CLUSTER_",
+    "GOQUEUE_TLS_",
+    "GOQUEUE_AUTH_",
+    "GOQUEUE_ACL_",
+    "GOQUEUE_API_ROOT_KEY",
+    "GOQUEUE_TRUSTED_PROXIES",
+)
+"""Variables that mean something to GoQueue, but nothing to this version of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """The configuration, where each value came from, and what deserves a second look."""
+
+    config: BrokerConfig
+    sources: Mapping[str, str]
+    file: str | None
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Given:
+    """A value somebody wrote, not yet read."""
+
+    setting: Setting
+    value: object
+    source: str
+
+
+def load_config(
+    *,
+    flags: Mapping[str, object],
+    environment: Mapping[str, str],
+    file: Path | None = None,
+    assignments: Mapping[str, str] | None = None,
+) -> Loaded:
+    """Return the configuration, or raise InvalidConfigError with every problem in it.
+
+    ``flags`` are by field name, None meaning not given; ``assignments`` are by key, as ``--set``
+    has them. Without ``file`` the one named by GOQUEUE_CONFIG is read, or ./goqueue.yaml if it is
+    there.
+    """
+    problems: list[str] = []
+    path = _find_file(file, environment)
+    given: dict[str, _Given] = {}
+    for one in (
+        *_from_file(path, problems),
+        *_from_environment(environment),
+        *_from_flags(flags, assignments or {}, problems),
+    ):
+        given[one.setting.field] = one
+    values = dict(_read_all(given.values(), problems))
+    sources = {
+        setting.field: given[setting.field].source if setting.field in given else DEFAULT
+        for setting in SETTINGS
+    }
+    if "data_dir" in values or "data_dir" not in given:
+        _check_directory(values, sources["data_dir"], problems)
+    _check_listeners(values, sources["http_listener"], problems)
+    if problems:
+        raise InvalidConfigError(_numbered(problems))
+    config: BrokerConfig = msgspec.structs.replace(BrokerConfig(), **values)
+    return Loaded(
+        config=config,
+        sources=sources,
+        file=str(path) if path is not None else None,
+        warnings=(*_strange_variables(environment), *_open_doors(config)),
+    )
+
+
+def _numbered(problems: list[str]) -> str:
+    head = "the configuration has a problem:"
+    if len(problems) > 1:
+        head = f"the configuration has {len(problems)} problems:"
+    return "\n".join((head, *(f"  {place}. {text}" for place, text in enumerate(problems, 1))))
+
+
+# Sources, weakest first.
+
+
+def _find_file(file: Path | None, environment: Mapping[str, str]) -> Path | None:
+    if file is not None:
+        return file
+    named = environment.get(CONFIG_ENVIRONMENT)
+    if named:
+        return Path(named)
+    usual = Path(CONFIG_FILE)
+    return usual if usual.is_file() else None
+
+
+def _from_file(path: Path | None, problems: list[str]) -> Iterator[_Given]:
+    if path is None:
+        return
+    content, faults = read_file(path)
+    problems += faults
+    for key, value in content.items():
+        setting = BY_KEY.get(key)
+        if setting is None:
+            problems.append(f"{key}: no such setting{_nearest(key, BY_KEY)} (file {path})")
+        else:
+            yield _Given(setting=setting, value=value, source=f"file {path}")
+
+
+def _from_environment(environment: Mapping[str, str]) -> Iterator[_Given]:
+    for name, setting in BY_ENVIRONMENT.items():
+        if name in environment:
+            yield _Given(setting=setting, value=environment[name], source=f"environment {name}")
+
+
+def _from_flags(
+    flags: Mapping[str, object], assignments: Mapping[str, str], problems: list[str]
+) -> Iterator[_Given]:
+    for key, text in assignments.items():
+        setting = BY_KEY.get(key)
+        if setting is None:
+            problems.append(f"{key}: no such setting{_nearest(key, BY_KEY)} (flag --set)")
+        else:
+            yield _Given(setting=setting, value=text, source="flag --set")
+    for setting in SETTINGS:
+        value = flags.get(setting.field)
+        if value is not None:
+            yield _Given(setting=setting, value=value, source=f"flag {setting.flag}")
+
+
+def _nearest(name: str, names: Mapping[str, object]) -> str:
+    close = get_close_matches(name, names, n=1)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+# Reading and checking.
+
+
+def _read_all(given: Iterable[_Given], problems: list[str]) -> Iterator[tuple[str, Value]]:
+    for one in given:
+        try:
+            yield one.setting.field, one.setting.read(one.value)
+        except ValueError as error:
+            problems.append(f"{one.setting.key}: {error} ({one.source})")
+
+
+def _check_directory(values: Mapping[str, Value], source: str, problems: list[str]) -> None:
+    text = str(values.get("data_dir", BrokerConfig().data_dir))
+    directory = Path(text)
+    fault = ""
+    try:
+        if directory.exists() and not directory.is_dir():
+            fault = f'"{text}" exists but is not a directory'
+        elif directory.exists() and not os.access(directory, os.W_OK | os.X_OK):
+            fault = f'"{text}" is not writable'
+        elif not directory.exists():
+            home = next(parent for parent in directory.absolute().parents if parent.exists())
+            if not home.is_dir():
+                fault = f'"{text}" cannot be made: "{home}" is not a directory'
+            elif not os.access(home, os.W_OK | os.X_OK):
+                fault = f'"{text}" cannot be made: "{home}" is not writable'
+    except OSError as error:
+        fault = f'"{text}" cannot be used: {error.strerror}'
+    if fault:
+        problems.append(f"data_dir: {fault} ({source})")
+
+
+def _check_listeners(values: Mapping[str, Value], source: str, problems: list[str]) -> None:
+    defaults = BrokerConfig()
+    native = parse_address(str(values.get("native_listener", defaults.native_listener)))
+    http = parse_address(str(values.get("http_listener", defaults.http_listener)))
+    if native == http and http.port:
+        problems.append(f"listeners.http: {http} is also listeners.native ({source})")
+
+
+# Second looks.
+
+
+def _strange_variables(environment: Mapping[str, str]) -> Iterator[str]:
+    for name in sorted(environment):
+        if name in BY_ENVIRONMENT or name == CONFIG_ENVIRONMENT:
+            continue
+        if name.startswith(_LATER):
+            yield f"{name} is set, but has no effect in this version"
+        elif name.startswith(_PREFIXES):
+            yield f"{name} is set, but there is no such setting{_nearest(name, BY_ENVIRONMENT)}"
+
+
+def _open_doors(config: BrokerConfig) -> Iterator[str]:
+    for key, text in (
+        ("listeners.native", config.native_listener),
+        ("listeners.http", config.http_listener),
+    ):
+        if not parse_address(text).is_loopback:
+            yield (
+                f"{key} {text} can be reached from other machines, and whoever reaches it may"
+                " read, write and delete everything"
+            )

@@ -1,0 +1,64 @@
+"""A broker inside this process, and the clients that talk to it without a socket."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from goqueue.client.chunks import ChunkSource, EmbeddedRequests
+from goqueue.client.link import Answer
+from goqueue.client.loop_thread import LoopThread
+from goqueue.client.sync import Client
+from goqueue.config.model import BrokerConfig
+from goqueue.runtime.broker import Broker
+from goqueue.storage.local import LocalDisk
+from goqueue.transport.native.dispatch import Dispatch
+from goqueue.wire import calls
+from goqueue.wire.packet import Buffer, Operation
+
+TIMEOUT_SECONDS = 30.0
+
+
+class EmbeddedLink:
+    """Hands requests to a broker in the same event loop."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._dispatch = Dispatch(broker)
+
+    def __repr__(self) -> str:
+        return f"<EmbeddedLink to {self._broker!r}>"
+
+    async def request(
+        self, operation: Operation, header: calls.Call, payload: Sequence[Buffer] = ()
+    ) -> Answer:
+        """Call the broker as if the request had come over a socket."""
+        body = memoryview(payload[0] if len(payload) == 1 else b"".join(payload))
+        reply = await self._dispatch.serve(operation, msgspec.msgpack.encode(header), body)
+        frames = memoryview(
+            reply.payload[0] if len(reply.payload) == 1 else b"".join(reply.payload)
+        )
+        return Answer(msgspec.msgpack.encode(reply.header), frames)
+
+    async def close(self) -> None:
+        """End nothing: the broker is stopped by who started it."""
+
+
+def open_embedded(data_dir: str | Path, config: BrokerConfig | None = None) -> Client:
+    """Start a broker on a data directory in this process and return a client of it."""
+    chosen = msgspec.structs.replace(config or BrokerConfig(), data_dir=str(data_dir))
+    thread = LoopThread("goqueue-broker")
+    broker = Broker(chosen, LocalDisk(Path(data_dir)))
+    try:
+        thread.run(broker.start())
+    except BaseException:
+        thread.stop()
+        raise
+    link = EmbeddedLink(broker)
+    return Client(
+        link,
+        thread,
+        open_source=lambda: ChunkSource(EmbeddedRequests(link, thread), timeout_s=TIMEOUT_SECONDS),
+        timeout_s=TIMEOUT_SECONDS,
+        on_close=lambda: thread.run(broker.stop()),
+    )

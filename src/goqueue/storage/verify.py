@@ -1,0 +1,211 @@
+"""Checking a whole data directory offline: what is in it, and whether all of it is good.
+
+Nothing is changed, not even what the broker would mend at its next start: such things are notes.
+"""
+
+import struct
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+from crc32c import crc32c
+
+from goqueue.base.errors import StorageFailedError
+from goqueue.base.ids import Offset, Position
+from goqueue.core.producers import identities
+from goqueue.core.topics import catalog
+from goqueue.storage.disk import Disk
+from goqueue.storage.findings import Report
+from goqueue.storage.journal import Journal
+from goqueue.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
+from goqueue.storage.segment_check import Place, SegmentCheck
+
+JOURNAL_PATH: Final = "meta/catalog.journal"
+LOGS: Final = "logs"
+DELETING: Final = "deleting"
+SNAPSHOT_NAME: Final = "producers.snapshot"
+
+_SNAPSHOT_HEAD: Final = struct.Struct(">IQ")
+_SUFFIXES: Final = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX)
+_LOST: Final = ".lost"
+_TEMPORARY: Final = ".tmp"
+_decode: Final = msgspec.msgpack.Decoder(catalog.Event | identities.Event).decode
+
+
+class Verification:
+    """Checks a data directory. Iterate over ``run``, then read ``report``."""
+
+    def __init__(self, disk: Disk, *, is_deep: bool = False) -> None:
+        self._disk = disk
+        self._is_deep = is_deep
+        self._catalog = catalog.Catalog()
+        self.report = Report()
+
+    def total_bytes(self) -> int:
+        """Return how many bytes of log there are to check."""
+        total = 0
+        for directory in self._partition_directories():
+            for name in self._disk.list_directory(directory):
+                if name.endswith(LOG_SUFFIX):
+                    total += self._size(f"{directory}/{name}")
+        return total
+
+    def run(self) -> Iterator[int]:
+        """Check everything, yielding how many bytes were checked since the last time."""
+        knows_topics = self._check_journal()
+        if knows_topics:
+            self._compare_catalog()
+        for directory in self._partition_directories():
+            yield from self._check_partition(directory)
+        if self._disk.list_directory(DELETING):
+            self.report.note(
+                DELETING, "holds what is left of a deleted topic; the broker removes it"
+            )
+        self.report.topics = len(self._disk.list_directory(LOGS))
+
+    def _partition_directories(self) -> list[str]:
+        return [
+            f"{LOGS}/{topic}/{partition}"
+            for topic in self._disk.list_directory(LOGS)
+            for partition in sorted(
+                filter(str.isdecimal, self._disk.list_directory(f"{LOGS}/{topic}")), key=int
+            )
+        ]
+
+    def _size(self, path: str) -> int:
+        file = self._disk.open(path)
+        try:
+            return file.size()
+        finally:
+            file.close()
+
+    # The catalogue.
+
+    def _check_journal(self) -> bool:
+        """Replay the journal of the catalogue; return whether it can be believed."""
+        if not self._disk.exists(JOURNAL_PATH):
+            if self._disk.list_directory(LOGS):
+                self.report.problem(JOURNAL_PATH, "is missing, so no topic below logs is known")
+            return False
+        size = self._size(JOURNAL_PATH)
+        try:
+            journal = Journal(self._disk, JOURNAL_PATH)
+        except StorageFailedError as error:
+            self.report.problem(JOURNAL_PATH, error.message)
+            return False
+        if journal.size_bytes < size:
+            torn = size - journal.size_bytes
+            self.report.note(
+                JOURNAL_PATH, f"the last {torn} bytes are half a record; the broker cuts them off"
+            )
+        return all(self._replay(place, record) for place, record in enumerate(journal.records))
+
+    def _replay(self, place: int, record: bytes) -> bool:
+        try:
+            event = _decode(record)
+        except msgspec.MsgspecError as error:
+            self.report.problem(JOURNAL_PATH, f"record {place} cannot be understood: {error}")
+            return False
+        if not isinstance(event, catalog.Event):
+            return True
+        try:
+            self._catalog.apply(event)
+        except KeyError as error:
+            self.report.problem(
+                JOURNAL_PATH, f"record {place} speaks of topic {error}, which does not exist then"
+            )
+            return False
+        return True
+
+    def _compare_catalog(self) -> None:
+        topics, deleted = self._catalog.topics, self._catalog.deleted
+        found = self._disk.list_directory(LOGS)
+        for name in found:
+            if name in deleted and name not in topics:
+                self.report.note(
+                    f"{LOGS}/{name}", "is left of a deleted topic; the broker removes it"
+                )
+            elif name not in topics:
+                self.report.problem(f"{LOGS}/{name}", "is not a topic the catalogue knows")
+        for topic in topics.values():
+            directory = f"{LOGS}/{topic.name}"
+            there = set(self._disk.list_directory(directory))
+            wanted = {str(number) for number in range(topic.partitions)}
+            for number in sorted(wanted - there, key=int):
+                self.report.problem(f"{directory}/{number}", "is missing: the catalogue knows it")
+            for name in sorted(there - wanted):
+                self.report.problem(f"{directory}/{name}", "is not a partition of the topic")
+
+    # Partitions.
+
+    def _check_partition(self, directory: str) -> Iterator[int]:
+        names = self._disk.list_directory(directory)
+        bases = self._bases(directory, names)
+        self.report.partitions += 1
+        end_offset: Offset | None = None
+        is_whole = True
+        for place, base in enumerate(bases):
+            if end_offset is not None and base != end_offset:
+                self._report_seam(directory, end_offset=end_offset, base=base)
+            check = SegmentCheck(
+                self._disk,
+                Place(directory=directory, base_offset=base, is_active=place == len(bases) - 1),
+                self.report,
+                is_deep=self._is_deep,
+            )
+            yield from check
+            end_offset = check.end_offset
+            is_whole = check.torn_bytes == 0
+        if SNAPSHOT_NAME in names:
+            self._check_snapshot(directory, end_offset or Offset(0), is_whole=is_whole)
+
+    def _bases(self, directory: str, names: list[str]) -> list[Offset]:
+        """Return the first offsets of the segments; report files that belong to none."""
+        bases = []
+        for name in names:
+            stem, dot, kind = name.partition(".")
+            suffix = dot + kind
+            path = f"{directory}/{name}"
+            if suffix in _SUFFIXES and stem.isdecimal():
+                if suffix == LOG_SUFFIX:
+                    bases.append(Offset(int(stem)))
+                elif f"{stem}{LOG_SUFFIX}" not in names:
+                    self.report.note(path, "belongs to no log; it is harmless")
+            elif suffix.endswith(_LOST):
+                self.report.note(path, "holds bytes the broker set aside after a crash")
+            elif suffix.endswith(_TEMPORARY):
+                self.report.note(path, "is left of a write that a crash ended; it is harmless")
+            elif name != SNAPSHOT_NAME:
+                self.report.problem(path, "is not a file of the broker")
+        return sorted(bases)
+
+    def _report_seam(self, directory: str, *, end_offset: Offset, base: Offset) -> None:
+        path = f"{directory}/{base:020d}{LOG_SUFFIX}"
+        if base > end_offset:
+            text = f"offsets {end_offset} to {base - 1} are missing before this segment"
+        else:
+            text = f"begins at offset {base}, but the segment before it ends at {end_offset}"
+        self.report.problem(path, text)
+
+    def _check_snapshot(self, directory: str, end_offset: Offset, *, is_whole: bool) -> None:
+        """Check what is remembered of producers, and use it as a witness of the log's end."""
+        path = f"{directory}/{SNAPSHOT_NAME}"
+        file = self._disk.open(path)
+        raw = file.read(Position(0), file.size())
+        file.close()
+        body = raw[_SNAPSHOT_HEAD.size :]
+        try:
+            crc, synced_offset = _SNAPSHOT_HEAD.unpack_from(raw)
+            is_good = crc32c(body, synced_offset & 0xFFFFFFFF) == crc
+            msgspec.msgpack.decode(body)
+        except (struct.error, msgspec.MsgspecError):
+            is_good, synced_offset = False, 0
+        if not is_good:
+            self.report.problem(path, "is damaged; the broker makes it anew from the log")
+        elif synced_offset > end_offset:
+            torn = "" if is_whole else ", so the bytes at its end are damage, not half a write"
+            self.report.problem(
+                path,
+                f"knows of messages before offset {synced_offset}, but the log ends at offset"
+                f" {end_offset}{torn}",
+            )

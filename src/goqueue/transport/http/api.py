@@ -1,0 +1,20 @@
+"""Everything the HTTP API can do."""
+
+from goqueue.runtime.broker import Broker
+from goqueue.transport.http.health import HealthRoutes
+from goqueue.transport.http.messages import MessageRoutes
+from goqueue.transport.http.operation import Operation
+from goqueue.transport.http.pages import PageRoutes
+from goqueue.transport.http.reading import ReadingRoutes
+from goqueue.transport.http.topics import TopicRoutes
+
+
+def operations(broker: Broker) -> tuple[Operation, ...]:
+    """Return every operation on a broker, the busiest first: routes are tried in this order."""
+    described = (
+        *MessageRoutes(broker).operations(),
+        *ReadingRoutes(broker).operations(),
+        *TopicRoutes(broker).operations(),
+        *HealthRoutes(broker).operations(),
+    )
+    return (*described, *PageRoutes(broker, described).operations())

@@ -1,0 +1,135 @@
+"""From JSON messages to drafts: every check a message passes before it meets others in a batch.
+
+A batch is refused as a whole, so what can be wrong with one message is found here.
+"""
+
+import binascii
+from typing import Final
+
+import msgspec
+
+from goqueue.base.errors import (
+    GoQueueError,
+    InvalidRequestError,
+    TooLargeError,
+    UnsupportedError,
+)
+from goqueue.base.limits import (
+    DEDUP_ID_BYTES_MAX,
+    HTTP_MESSAGES_MAX,
+    KEY_BYTES_MAX,
+    TIMESTAMP_AHEAD_MS_MAX,
+    VALUE_BYTES_MAX,
+)
+from goqueue.base.units import US_PER_MS
+from goqueue.core.record.headers import check_headers
+from goqueue.core.record.message import Draft, Priority, parse_priority
+from goqueue.runtime.topic import Topic
+from goqueue.wire.http.messages import PublishMessage, PublishPlain
+from goqueue.wire.times import parse_time_us
+
+BASE64: Final = "base64"
+TEXT: Final = "text"
+
+_PLAIN: Final = msgspec.json.Decoder(PublishPlain)
+
+
+def read_plain(body: bytes | bytearray) -> tuple[list[bytes | None], list[bytes]] | None:
+    """Return keys and values if the body holds nothing else and nothing is wrong with it.
+
+    Anything unusual is for the longer way, which also knows what to say about it.
+    """
+    try:
+        messages = _PLAIN.decode(body).messages
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    check_count(len(messages))
+    keys = [message.key.encode() if message.key else None for message in messages]
+    values = [message.value.encode() for message in messages]
+    if max(len(key) if key else 0 for key in keys) > KEY_BYTES_MAX:
+        return None
+    return (keys, values) if max(map(len, values)) <= VALUE_BYTES_MAX else None
+
+
+def check_count(count: int) -> None:
+    """Refuse a request with no message, or with more than it may have."""
+    if count == 0:
+        raise InvalidRequestError("at least one message required")
+    if count > HTTP_MESSAGES_MAX:
+        raise TooLargeError(f"messages: {count} messages; the limit is {HTTP_MESSAGES_MAX}")
+
+
+def draft_all(
+    messages: list[PublishMessage], topic: Topic, *, now_us: int
+) -> list[tuple[Draft, int | None] | GoQueueError]:
+    """Return each message as a draft with its partition, or why it is refused."""
+    drafts: list[tuple[Draft, int | None] | GoQueueError] = []
+    for message in messages:
+        try:
+            if message.partition is not None:
+                topic.partition(message.partition)
+            drafts.append((draft_one(message, now_us=now_us), message.partition))
+        except GoQueueError as error:
+            drafts.append(error)
+    return drafts
+
+
+def draft_one(message: PublishMessage, *, now_us: int) -> Draft:
+    """Return a message as a draft, or raise naming the field at fault."""
+    if message.delay is not None or message.deliver_at is not None:
+        raise UnsupportedError("delayed delivery is not available in this version")
+    priority = Priority.NORMAL
+    if message.priority is not None:
+        priority = parse_priority(message.priority)
+    key = _bytes("key", message.key, message.key_encoding) if message.key else None
+    value = _bytes("value", message.value, message.encoding)
+    if key is not None and len(key) > KEY_BYTES_MAX:
+        raise TooLargeError(f"key: {len(key)} bytes; the limit is {KEY_BYTES_MAX}")
+    if len(value) > VALUE_BYTES_MAX:
+        raise TooLargeError(f"value: {len(value)} bytes; the limit is {VALUE_BYTES_MAX}")
+    return Draft(
+        value=value,
+        key=key or None,
+        timestamp_us=now_us if message.timestamp is None else _time(message.timestamp, now_us),
+        headers=_headers(message) if message.headers else None,
+        priority=priority,
+        dedup_id=_dedup_id(message.dedup_id) if message.dedup_id else None,
+    )
+
+
+def _bytes(field: str, text: str, encoding: str | None) -> bytes:
+    if encoding is None or encoding == TEXT:
+        return text.encode()
+    if encoding != BASE64:
+        raise InvalidRequestError(f'encoding of {field}: must be "base64" or "text"')
+    try:
+        return binascii.a2b_base64(text, strict_mode=True)
+    except ValueError as error:
+        raise InvalidRequestError(f"{field}: invalid base64: {error}") from error
+
+
+def _headers(message: PublishMessage) -> dict[str, bytes] | None:
+    encoding = message.headers_encoding
+    given = {
+        name: _bytes("headers", value, encoding)
+        for name, value in (message.headers or {}).items()
+        if value is not None
+    }
+    return check_headers(given) or None
+
+
+def _dedup_id(text: str) -> bytes:
+    dedup_id = text.encode()
+    if len(dedup_id) > DEDUP_ID_BYTES_MAX:
+        raise TooLargeError(f"dedup_id: {len(dedup_id)} bytes; the limit is {DEDUP_ID_BYTES_MAX}")
+    return dedup_id
+
+
+def _time(text: str, now_us: int) -> int:
+    try:
+        time_us = parse_time_us(text)
+    except ValueError as error:
+        raise InvalidRequestError(f"invalid timestamp format: {error}") from error
+    if not 0 <= time_us <= now_us + TIMESTAMP_AHEAD_MS_MAX * US_PER_MS:
+        raise InvalidRequestError("timestamp: lies before 1970 or more than a day ahead")
+    return time_us

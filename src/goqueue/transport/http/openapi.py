@@ -1,0 +1,114 @@
+"""The OpenAPI document, made from the operations and the types they really use."""
+
+import re
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import Any, Final
+
+import msgspec
+
+from goqueue.transport.http.operation import VERSION_PREFIX, Operation, Parameter
+from goqueue.transport.http.reply import JSON
+from goqueue.wire.http.errors import ErrorReply
+
+Json = dict[str, Any]
+
+_PATH_NAME: Final = re.compile(r"{(\w+)}")
+_REFERENCE: Final = "#/components/schemas/{name}"
+_TEXT: Final = """\
+A durable message broker: one log, read as a stream or as a queue.
+
+Errors are always `{"error", "status", "code"}`; programs look at `code`. Unknown fields are ignored
+and null counts as absent. Times are RFC 3339, durations text such as "30s" or "1h30m".
+"""
+_TAGS: Final = {
+    "messages": "Publishing and reading.",
+    "topics": "Making, showing, changing and removing topics.",
+    "health": "Probes, sizes and metrics.",
+    "pages": "This documentation.",
+}
+
+
+def build_document(operations: Sequence[Operation], *, version: str) -> Json:
+    """Return the document that describes these operations."""
+    types = [ErrorReply]
+    for operation in operations:
+        types += [kind for kind in (operation.body, operation.reply) if _is_type(kind)]
+    schemas, components = msgspec.json.schema_components(types, ref_template=_REFERENCE)
+    schema_of = {id(kind): schema for kind, schema in zip(types, schemas, strict=True)}
+    paths: Json = {}
+    for operation in operations:
+        item = paths.setdefault(operation.path, _new_item(operation))
+        item[operation.method.lower()] = _describe(operation, schema_of)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "GoQueue", "version": version, "description": _TEXT},
+        "servers": [{"url": "/"}],
+        "tags": [{"name": name, "description": text} for name, text in _TAGS.items()],
+        "paths": paths,
+        "components": {"schemas": components},
+    }
+
+
+def _is_type(kind: object) -> bool:
+    return kind is not None and not isinstance(kind, str)
+
+
+def _new_item(operation: Operation) -> Json:
+    prefixes = ["/", VERSION_PREFIX] if operation.is_versioned else ["/"]
+    item: Json = {"servers": [{"url": prefix} for prefix in prefixes]}
+    names = _PATH_NAME.findall(operation.path)
+    if names:
+        item["parameters"] = [
+            {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+            for name in names
+        ]
+    return item
+
+
+def _describe(operation: Operation, schema_of: Mapping[int, Json]) -> Json:
+    summary, _, rest = operation.text.partition("\n")
+    described: Json = {
+        "operationId": operation.name,
+        "tags": [operation.tag],
+        "summary": summary.strip(),
+        "responses": _responses(operation, schema_of),
+    }
+    if rest.strip():
+        described["description"] = " ".join(rest.split())
+    if operation.parameters:
+        described["parameters"] = [_parameter(one) for one in operation.parameters]
+    if operation.body is not None:
+        content = {JSON: {"schema": schema_of[id(operation.body)]}}
+        described["requestBody"] = {"required": True, "content": content}
+    return described
+
+
+def _responses(operation: Operation, schema_of: Mapping[int, Json]) -> Json:
+    content: Json
+    if isinstance(operation.reply, str):
+        content = {operation.reply: {"schema": {"type": "string"}}}
+    else:
+        content = {JSON: {"schema": schema_of[id(operation.reply)]}}
+    responses = {str(operation.status.value): _response(operation.status, content)}
+    for status in operation.errors:
+        content = {JSON: {"schema": schema_of[id(ErrorReply)]}}
+        responses[str(status.value)] = _response(status, content)
+    return responses
+
+
+def _response(status: HTTPStatus, content: Json) -> Json:
+    return {"description": status.phrase, "content": content}
+
+
+def _parameter(parameter: Parameter) -> Json:
+    schema: Json = {"type": parameter.kind}
+    if parameter.default is not None:
+        schema["default"] = parameter.default
+    return {
+        "name": parameter.name,
+        "in": "query",
+        "required": parameter.is_required,
+        "description": parameter.text,
+        "schema": schema,
+    }

@@ -1,0 +1,105 @@
+"""The HTTP listener, in the broker's own event loop."""
+
+import asyncio
+from email.utils import formatdate
+from typing import Final
+
+from uvicorn.config import Config
+from uvicorn.server import ServerState
+
+from goqueue.base.units import SECOND_MS
+from goqueue.runtime.broker import Broker
+from goqueue.transport.http.api import operations
+from goqueue.transport.http.app import build_app
+from goqueue.transport.http.connection import KEEP_ALIVE_SECONDS, HttpConnection
+
+BACKLOG: Final = 1_024
+
+
+class HttpServer:
+    """Listens for HTTP. It handles no signals: stopping is the business of who started it."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._config = Config(
+            build_app(operations(broker)),
+            interface="asgi3",
+            http=HttpConnection,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            log_level="critical",
+            access_log=False,
+            proxy_headers=False,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        )
+        self._state = ServerState()
+        self._server: asyncio.Server | None = None
+        self._address = ""
+        self._date_timer: asyncio.TimerHandle | None = None
+        self._all_gone = asyncio.Event()
+
+    def __repr__(self) -> str:
+        return f"<HttpServer on {self._address}: {len(self._state.connections)} connections>"
+
+    @property
+    def address(self) -> str:
+        """Where it listens, with the port that was really taken."""
+        return self._address
+
+    async def start(self, listener: str) -> None:
+        """Listen on ``host:port``; port 0 takes a free one."""
+        self._config.load()
+        host, _, port = listener.rpartition(":")
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(
+            self._accept, host.strip("[]") or None, int(port), backlog=BACKLOG
+        )
+        self._address = f"{host}:{self._server.sockets[0].getsockname()[1]}"
+        self._keep_date()
+
+    async def stop(self) -> None:
+        """Stop listening, answer what is under way, then close every connection."""
+        if self._server is None:
+            return
+        server, self._server = self._server, None
+        server.close()
+        if self._date_timer is not None:
+            self._date_timer.cancel()
+        for connection in list(self._state.connections):
+            connection.shutdown()
+        await self._drain(self._broker.config.shutdown_timeout_ms / SECOND_MS)
+        await server.wait_closed()
+
+    async def _drain(self, timeout_seconds: float) -> None:
+        deadline = asyncio.get_running_loop().time() + timeout_seconds
+        try:
+            async with asyncio.timeout_at(deadline):
+                while self._state.connections:
+                    self._all_gone.clear()
+                    await self._all_gone.wait()
+                if self._state.tasks:
+                    await asyncio.wait(self._state.tasks)
+        except TimeoutError:
+            for task in list(self._state.tasks):
+                task.cancel()
+            for connection in list(self._state.connections):
+                assert isinstance(connection, HttpConnection), "nothing else is accepted"
+                connection.abort()
+
+    def _accept(self) -> HttpConnection:
+        return HttpConnection(
+            self._config,
+            self._state,
+            connections_max=self._broker.config.connections_max,
+            lost=self._count_down,
+        )
+
+    def _count_down(self) -> None:
+        if not self._state.connections:
+            self._all_gone.set()
+
+    def _keep_date(self) -> None:
+        now = formatdate(self._broker.clock.now_ms() / SECOND_MS, usegmt=True)
+        self._state.default_headers = [(b"date", now.encode())]
+        self._date_timer = asyncio.get_running_loop().call_later(1, self._keep_date)

@@ -1,0 +1,218 @@
+"""Each native operation as one call on the broker. The embedded client calls this directly."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from importlib.metadata import version
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from goqueue.base.errors import GoQueueError, InvalidRequestError, UnsupportedError
+from goqueue.runtime import fetch
+from goqueue.runtime.broker import Broker
+from goqueue.runtime.topic import Topic
+from goqueue.wire import calls
+from goqueue.wire.packet import Buffer, Operation
+
+ACKS: Final = ("none", "leader", "all")
+
+
+class Reply(NamedTuple):
+    """A reply's header and the buffers behind it."""
+
+    header: calls.Call
+    payload: Sequence[Buffer] = ()
+
+
+def failure_of(error: GoQueueError) -> calls.Failure:
+    """Return an error as it travels."""
+    return calls.Failure(error.code, error.message, error.retryable)
+
+
+class Dispatch:
+    """Translates requests into broker calls."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._server = f"goqueue/{version('goqueue')}"
+        self._operations: dict[int, tuple[Callable[[bytes | memoryview], Any], Any]] = {}
+        self._add(Operation.HELLO, calls.Hello, self._hello)
+        self._add(Operation.PING, calls.Nothing, self._ping)
+        self._add(Operation.CREATE_TOPIC, calls.CreateTopic, self._create_topic)
+        self._add(Operation.DELETE_TOPIC, calls.TopicCall, self._delete_topic)
+        self._add(Operation.CONFIGURE_TOPIC, calls.ConfigureTopic, self._configure_topic)
+        self._add(Operation.DESCRIBE_TOPIC, calls.TopicCall, self._describe_topic)
+        self._add(Operation.LIST_TOPICS, calls.Nothing, self._list_topics)
+        self._add(Operation.INIT_PRODUCER, calls.InitProducer, self._init_producer)
+        self._add(Operation.PRODUCE, calls.Produce, self._produce)
+        self._add(Operation.FETCH, calls.Fetch, self._fetch)
+        self._add(Operation.OFFSETS, calls.Offsets, self._offsets)
+
+    def _add(
+        self,
+        operation: Operation,
+        kind: type[calls.Call],
+        serve: Callable[[Any, memoryview], Awaitable[Reply]],
+    ) -> None:
+        self._operations[operation] = (msgspec.msgpack.Decoder(kind).decode, serve)
+
+    async def serve(self, operation: int, header: Buffer, payload: memoryview) -> Reply:
+        """Answer one request, or raise a GoQueueError."""
+        known = self._operations.get(operation)
+        if known is None:
+            raise UnsupportedError(f"operation {operation} is not known to {self._server}")
+        decode, serve = known
+        try:
+            call = decode(header)
+        except msgspec.MsgspecError as error:
+            name = Operation(operation).name.lower()
+            raise InvalidRequestError(f"{name}: {error}") from error
+        reply: Reply = await serve(call, payload)
+        return reply
+
+    async def _hello(self, call: calls.Hello, _: memoryview) -> Reply:
+        if call.protocol != calls.PROTOCOL_VERSION:
+            raise UnsupportedError(
+                f"protocol {call.protocol} is not spoken here; {calls.PROTOCOL_VERSION} is"
+            )
+        node_id = self._broker.config.node_id
+        return Reply(calls.HelloReply(calls.PROTOCOL_VERSION, self._server, node_id))
+
+    async def _ping(self, _: calls.Nothing, __: memoryview) -> Reply:
+        return Reply(calls.Nothing())
+
+    async def _create_topic(self, call: calls.CreateTopic, _: memoryview) -> Reply:
+        topic = self._broker.create_topic(
+            call.name, partitions=call.partitions, settings=call.settings
+        )
+        return Reply(_state(topic))
+
+    async def _delete_topic(self, call: calls.TopicCall, _: memoryview) -> Reply:
+        self._broker.delete_topic(call.name)
+        return Reply(calls.Nothing())
+
+    async def _configure_topic(self, call: calls.ConfigureTopic, _: memoryview) -> Reply:
+        return Reply(_state(self._broker.configure_topic(call.name, call.settings)))
+
+    async def _describe_topic(self, call: calls.TopicCall, _: memoryview) -> Reply:
+        return Reply(_state(self._broker.topic(call.name)))
+
+    async def _list_topics(self, _: calls.Nothing, __: memoryview) -> Reply:
+        return Reply(calls.TopicList([_summary(topic) for topic in self._broker.topics.values()]))
+
+    async def _init_producer(self, call: calls.InitProducer, _: memoryview) -> Reply:
+        if call.producer_id:
+            stamp = self._broker.renew_producer(producer_id=call.producer_id, epoch=call.epoch)
+        else:
+            stamp = self._broker.init_producer()
+        return Reply(calls.ProducerIdentity(stamp.producer_id, stamp.epoch))
+
+    async def _produce(self, call: calls.Produce, payload: memoryview) -> Reply:
+        if call.acks not in ACKS:
+            raise InvalidRequestError(f"acks: must be one of {', '.join(ACKS)}")
+        if sum(part.size for part in call.parts) != len(payload):
+            raise InvalidRequestError("parts: their sizes do not add up to the payload")
+        topic = self._broker.topic(call.topic)
+        is_waiting = call.acks != "none"
+        publishing = []
+        position = 0
+        for part in call.parts:
+            frames = payload[position : position + part.size]
+            publishing.append(_publish(topic, part.partition, frames, wait=is_waiting))
+            position += part.size
+        if len(publishing) == 1:
+            outcomes = [await publishing[0]]
+        else:
+            outcomes = await asyncio.gather(*publishing)
+        return Reply(calls.Produced(topic.settings.ack_durability, outcomes))
+
+    async def _fetch(self, call: calls.Fetch, _: memoryview) -> Reply:
+        topic = self._broker.topic(call.topic)
+        parts = [
+            fetch.FetchPart(
+                partition=part.partition, offset=part.offset, end_offset=part.end_offset
+            )
+            for part in call.parts
+        ]
+        outcomes = await fetch.fetch(topic, parts, bytes_max=call.bytes_max, wait_ms=call.wait_ms)
+        answers: list[calls.FetchedPart] = []
+        payload: list[Buffer] = []
+        for part, outcome in zip(parts, outcomes, strict=True):
+            if isinstance(outcome, GoQueueError):
+                answers.append(_failed_fetch(topic, part, outcome))
+                continue
+            payload.append(outcome.frames)
+            answers.append(
+                calls.FetchedPart(
+                    outcome.partition,
+                    len(outcome.frames),
+                    outcome.next_offset,
+                    outcome.start_offset,
+                    outcome.end_offset,
+                    [tuple(gap) for gap in outcome.gaps],
+                )
+            )
+        return Reply(calls.Fetched(answers), payload)
+
+    async def _offsets(self, call: calls.Offsets, _: memoryview) -> Reply:
+        topic = self._broker.topic(call.topic)
+        parts = []
+        for partition in topic.partitions:
+            found = None
+            if call.timestamp_us is not None:
+                found = partition.find_time(call.timestamp_us)
+            parts.append(
+                calls.OffsetsPart(
+                    partition.name.partition,
+                    partition.log.start_offset,
+                    partition.visible_offset,
+                    -1 if found is None else found,
+                )
+            )
+        return Reply(calls.OffsetsReply(parts))
+
+
+async def _publish(
+    topic: Topic, partition: int, frames: memoryview, *, wait: bool
+) -> calls.ProducedPart:
+    try:
+        published = await topic.publish(partition, frames, wait=wait)
+    except GoQueueError as error:
+        return calls.ProducedPart(partition, -1, failure=failure_of(error))
+    repeats = [calls.RepeatPart(one.row, one.partition, one.offset) for one in published.repeats]
+    return calls.ProducedPart(partition, published.base_offset, published.is_duplicate, repeats)
+
+
+def _failed_fetch(topic: Topic, part: fetch.FetchPart, error: GoQueueError) -> calls.FetchedPart:
+    start = end = -1
+    if part.partition < len(topic.partitions):
+        partition = topic.partitions[part.partition]
+        start, end = partition.log.start_offset, partition.visible_offset
+    return calls.FetchedPart(part.partition, 0, part.offset, start, end, failure=failure_of(error))
+
+
+def _state(topic: Topic) -> calls.TopicState:
+    return calls.TopicState(
+        topic.record.name,
+        topic.record.created_ms,
+        msgspec.to_builtins(topic.settings),
+        [
+            calls.PartitionState(
+                partition.name.partition,
+                partition.log.start_offset,
+                partition.visible_offset,
+                partition.log.size_bytes,
+            )
+            for partition in topic.partitions
+        ],
+    )
+
+
+def _summary(topic: Topic) -> calls.TopicSummary:
+    logs = [partition.log for partition in topic.partitions]
+    return calls.TopicSummary(
+        topic.record.name,
+        len(logs),
+        sum(log.end_offset - log.start_offset for log in logs),
+        sum(log.size_bytes for log in logs),
+    )

@@ -1,0 +1,219 @@
+"""The headers of every native request and reply.
+
+Structs travel as msgpack arrays: a field may be added at the end with a default, never removed.
+"""
+
+from typing import Annotated
+
+import msgspec
+
+from goqueue.base.limits import (
+    FETCH_BYTES_MAX,
+    FETCH_WAIT_MS_MAX,
+    NAME_CHARACTERS_MAX,
+    REQUEST_PARTS_MAX,
+)
+
+PROTOCOL_VERSION = 1
+
+Name = Annotated[str, msgspec.Meta(max_length=NAME_CHARACTERS_MAX)]
+Text = Annotated[str, msgspec.Meta(max_length=1_000)]
+Natural = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
+Number = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
+
+
+class Call(msgspec.Struct, array_like=True, frozen=True):
+    """Base of all headers."""
+
+
+class Hello(Call):
+    """First request on a connection."""
+
+    protocol: Number
+    client: Text
+    api_key: Text | None = None
+
+
+class HelloReply(Call):
+    """Who answers."""
+
+    protocol: int
+    server: str
+    node_id: str
+
+
+class Nothing(Call):
+    """A header without fields."""
+
+
+class Failure(Call):
+    """Why a request was refused."""
+
+    code: str
+    message: str
+    retryable: bool = False
+
+
+class CreateTopic(Call):
+    """Make a topic."""
+
+    name: str
+    partitions: int
+    settings: dict[Name, str | int] = {}
+
+
+class TopicCall(Call):
+    """Name a topic."""
+
+    name: str
+
+
+class ConfigureTopic(Call):
+    """Change settings of a topic."""
+
+    name: str
+    settings: dict[Name, str | int]
+
+
+class PartitionState(Call):
+    """The range of one partition, half-open."""
+
+    partition: int
+    start_offset: int
+    end_offset: int
+    size_bytes: int
+
+
+class TopicState(Call):
+    """All about one topic."""
+
+    name: str
+    created_ms: int
+    settings: dict[str, str | int]
+    partitions: list[PartitionState]
+
+
+class TopicSummary(Call):
+    """A topic in a list."""
+
+    name: str
+    partitions: int
+    messages: int
+    size_bytes: int
+
+
+class TopicList(Call):
+    """Every topic."""
+
+    topics: list[TopicSummary]
+
+
+class InitProducer(Call):
+    """Ask for a producer id, or (with one) for the next life of it."""
+
+    producer_id: Natural = 0
+    epoch: Number = 0
+
+
+class ProducerIdentity(Call):
+    """Who a producer is."""
+
+    producer_id: int
+    epoch: int
+
+
+class ProducePart(Call):
+    """How many payload bytes are for which partition."""
+
+    partition: Number
+    size: Number
+
+
+class Produce(Call):
+    """Publish frames; they follow one another in the payload, in the order of ``parts``."""
+
+    topic: Name
+    acks: Text
+    parts: Annotated[list[ProducePart], msgspec.Meta(max_length=REQUEST_PARTS_MAX, min_length=1)]
+
+
+class RepeatPart(Call):
+    """A message that was left out, and where its original is."""
+
+    row: int
+    partition: int
+    offset: int
+
+
+class ProducedPart(Call):
+    """Where the messages of one part went, or why they did not."""
+
+    partition: int
+    base_offset: int
+    is_duplicate: bool = False
+    repeats: list[RepeatPart] = []
+    failure: Failure | None = None
+
+
+class Produced(Call):
+    """The outcome of a publish and what its ack means."""
+
+    durability: str
+    parts: list[ProducedPart]
+
+
+class FetchPart(Call):
+    """One partition to read, from an offset up to an optional end."""
+
+    partition: Number
+    offset: Natural
+    end_offset: Natural | None = None
+
+
+class Fetch(Call):
+    """Read frames of several partitions."""
+
+    topic: Name
+    bytes_max: Annotated[int, msgspec.Meta(ge=1, le=FETCH_BYTES_MAX)]
+    wait_ms: Annotated[int, msgspec.Meta(ge=0, le=FETCH_WAIT_MS_MAX)]
+    parts: Annotated[list[FetchPart], msgspec.Meta(max_length=REQUEST_PARTS_MAX, min_length=1)]
+
+
+class FetchedPart(Call):
+    """What one partition had: so many payload bytes, where to go on, unreadable ranges."""
+
+    partition: int
+    size: int
+    next_offset: int
+    start_offset: int
+    end_offset: int
+    gaps: list[tuple[int, int]] = []
+    failure: Failure | None = None
+
+
+class Fetched(Call):
+    """The outcome of a read; the frames follow one another in the payload."""
+
+    parts: list[FetchedPart]
+
+
+class Offsets(Call):
+    """Ask where a time is in each partition; without a time, for the ends."""
+
+    topic: Name
+    timestamp_us: Natural | None = None
+
+
+class OffsetsPart(Call):
+    """The range of a partition, and the first offset at or after the time (-1 if none)."""
+
+    partition: int
+    start_offset: int
+    end_offset: int
+    offset: int = -1
+
+
+class OffsetsReply(Call):
+    """The outcome of a look-up."""
+
+    parts: list[OffsetsPart]

@@ -1,0 +1,62 @@
+"""Errors over HTTP: one shape, and one table from code to status.
+
+Shape: codec. A code that is not in the table is a bug, not a reply, so a test compares it with the
+tree of errors.
+"""
+
+from http import HTTPStatus
+from typing import Final
+
+import msgspec
+
+from goqueue.base.errors import GoQueueError
+
+
+class ErrorReply(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a request was refused. ``code`` is stable and meant for programs."""
+
+    error: str
+    status: int
+    code: str
+
+
+STATUS_BY_CODE: Final[dict[str, HTTPStatus]] = {
+    "internal": HTTPStatus.INTERNAL_SERVER_ERROR,
+    "invalid_request": HTTPStatus.BAD_REQUEST,
+    "invalid_name": HTTPStatus.BAD_REQUEST,
+    "invalid_config": HTTPStatus.BAD_REQUEST,
+    "too_large": HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    "corrupt_frame": HTTPStatus.BAD_REQUEST,
+    "topic_not_found": HTTPStatus.NOT_FOUND,
+    "topic_exists": HTTPStatus.CONFLICT,
+    "partition_not_found": HTTPStatus.NOT_FOUND,
+    "offset_out_of_range": HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE,
+    "data_loss": HTTPStatus.INTERNAL_SERVER_ERROR,
+    "producer_fenced": HTTPStatus.CONFLICT,
+    "out_of_order_sequence": HTTPStatus.BAD_REQUEST,
+    "unknown_producer": HTTPStatus.NOT_FOUND,
+    "dedup_window_full": HTTPStatus.TOO_MANY_REQUESTS,
+    "disk_full": HTTPStatus.INSUFFICIENT_STORAGE,
+    "storage_failed": HTTPStatus.INTERNAL_SERVER_ERROR,
+    "data_dir_locked": HTTPStatus.INTERNAL_SERVER_ERROR,
+    "overloaded": HTTPStatus.SERVICE_UNAVAILABLE,
+    "shutting_down": HTTPStatus.SERVICE_UNAVAILABLE,
+    "protocol_error": HTTPStatus.BAD_REQUEST,
+    "unsupported": HTTPStatus.NOT_IMPLEMENTED,
+    "connection_lost": HTTPStatus.SERVICE_UNAVAILABLE,
+    "deadline_exceeded": HTTPStatus.GATEWAY_TIMEOUT,
+    "buffer_full": HTTPStatus.SERVICE_UNAVAILABLE,
+    "closed": HTTPStatus.SERVICE_UNAVAILABLE,
+}
+
+ROUTE_NOT_FOUND: Final = "not_found"
+METHOD_NOT_ALLOWED: Final = "method_not_allowed"
+REQUEST_TIMEOUT: Final = "request_timeout"
+HEAD_TOO_LARGE: Final = "head_too_large"
+CROSS_SITE: Final = "cross_site"
+"""Codes of HTTP's own, for requests that never reach the broker."""
+
+
+def status_of(error: GoQueueError) -> HTTPStatus:
+    """Return the status of an error."""
+    return STATUS_BY_CODE.get(error.code, HTTPStatus.INTERNAL_SERVER_ERROR)

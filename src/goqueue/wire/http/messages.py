@@ -1,0 +1,135 @@
+"""Messages as JSON."""
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from goqueue.wire.http.topics import Int64
+
+EncodingText = Annotated[
+    str,
+    msgspec.Meta(
+        description='"base64" for any bytes; text without it.', examples=["base64", "text"]
+    ),
+]
+
+
+class PublishMessage(msgspec.Struct, frozen=True, gc=False):
+    """One message to be published.
+
+    An empty key is no key. Without a partition the key decides, and without a key they take turns.
+    """
+
+    value: str
+    key: str | None = None
+    partition: Int64 | None = None
+    priority: str | None = None
+    headers: dict[str, str | None] | None = None
+    encoding: EncodingText | None = None
+    key_encoding: EncodingText | None = None
+    headers_encoding: EncodingText | None = None
+    dedup_id: str | None = None
+    timestamp: str | None = None
+    delay: str | None = None
+    deliver_at: str | None = msgspec.field(default=None, name="deliverAt")
+
+
+class PlainMessage(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):
+    """A message that is a value and perhaps a key, as nearly all are: read in a shorter way."""
+
+    value: str
+    key: str | None = None
+
+
+class PublishPlain(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Plain messages only; anything else is read as ``Publish``."""
+
+    messages: list[PlainMessage]
+
+
+class Publish(msgspec.Struct, frozen=True):
+    """Messages to be published; each succeeds or fails on its own."""
+
+    messages: list[PublishMessage] | None = None
+
+
+class PublishResult(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """Where a message went; or -1 and why it was refused."""
+
+    partition: int
+    offset: int
+    priority: str | None = None
+    error: str | None = None
+    code: str | None = None
+
+
+class Published(msgspec.Struct, frozen=True):
+    """One result per message, in their order, and what an ack means."""
+
+    results: list[PublishResult]
+    durability: Annotated[str, msgspec.Meta(examples=["fsync", "os"])]
+
+
+class Forward(msgspec.Struct, frozen=True, kw_only=True):
+    """One message another node passes on; key and value are base64."""
+
+    value: bytes
+    key: bytes | None = None
+    partition: Int64
+
+
+class Forwarded(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a forwarded message went."""
+
+    partition: int
+    offset: int
+
+
+class ForwardRefused(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a forwarded message went nowhere."""
+
+    partition: int
+    offset: int = -1
+    error: str
+    status: int
+    code: str
+
+
+class StoredMessage(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """A message as it was read.
+
+    What is not text comes as base64, and the matching ``encoding`` says so. The value of a
+    tombstone is null.
+    """
+
+    offset: int
+    timestamp: str
+    value: str | None
+    priority: str
+    key: str | None = None
+    headers: dict[str, str] | None = None
+    encoding: str | None = None
+    key_encoding: str | None = None
+    headers_encoding: str | None = None
+
+
+class MissingRange(msgspec.Struct, frozen=True, kw_only=True):
+    """Offsets that were asked for and are not there any more. Half-open."""
+
+    start_offset: int
+    end_offset: int
+    reason: Literal["expired", "unreadable"]
+
+
+class MessagePage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Messages in the order of their offsets, and where to go on.
+
+    Reading from an offset that retention has deleted begins at ``earliest``; the offsets left out
+    are in ``gaps``.
+    """
+
+    messages: list[StoredMessage]
+    next_offset: int
+    earliest: int
+    latest: int
+    gaps: list[MissingRange] | None = None

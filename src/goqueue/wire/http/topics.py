@@ -1,0 +1,97 @@
+"""Topics as JSON."""
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from goqueue.core.topics.settings import SETTING_NAMES, TopicSettings
+
+Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+SettingsText = Annotated[
+    dict[str, Any],
+    msgspec.Meta(
+        description=f"Settings by name: {', '.join(SETTING_NAMES)}. Durations and sizes are numbers"
+        ' (milliseconds, bytes) or text such as "7d" and "64MiB".',
+        examples=[{"retention_ms": "7d", "durability": "fsync"}],
+    ),
+]
+
+
+class TopicCreate(msgspec.Struct, frozen=True, kw_only=True):
+    """A topic to be made. A number of zero or less stands for its default."""
+
+    name: str
+    num_partitions: Int64 | None = None
+    retention_hours: Int64 | None = None
+    config: SettingsText | None = None
+
+
+class TopicCreated(msgspec.Struct, frozen=True, kw_only=True):
+    """A topic was made."""
+
+    name: str
+    partitions: int
+    created: Literal[True] = True
+
+
+class TopicDeleted(msgspec.Struct, frozen=True, kw_only=True):
+    """A topic is gone, with all its messages."""
+
+    deleted: Literal[True] = True
+    name: str
+
+
+class TopicList(msgspec.Struct, frozen=True, kw_only=True):
+    """Every topic."""
+
+    topics: list[str]
+
+
+class OffsetRange(msgspec.Struct, frozen=True, kw_only=True):
+    """The first and the last offset there is; ``latest`` lies before ``earliest`` when empty."""
+
+    earliest: int
+    latest: int
+
+
+class TopicDetail(msgspec.Struct, frozen=True, kw_only=True):
+    """One topic: how large it is and how it is kept."""
+
+    name: str
+    partitions: int
+    total_messages: int
+    total_size_bytes: int
+    partition_offsets: dict[str, OffsetRange]
+    config: TopicSettings
+
+
+class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """How a topic is kept."""
+
+    name: str
+    config: TopicSettings
+
+
+class PartitionPlace(msgspec.Struct, frozen=True, kw_only=True):
+    """Which nodes hold a partition."""
+
+    partition: int
+    leader: str
+    replicas: list[str]
+    isr: list[str]
+    version: int
+
+
+class PartitionList(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the partitions of a topic are."""
+
+    topic: str
+    partitions: list[PartitionPlace]
+
+
+class OffsetList(msgspec.Struct, frozen=True, kw_only=True):
+    """For each partition where to begin reading."""
+
+    topic: str
+    timestamp: str
+    offsets: dict[str, int]

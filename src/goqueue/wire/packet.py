@@ -1,0 +1,133 @@
+"""The native protocol's packet: how requests and replies are told apart in a stream of bytes.
+
+Shape: codec. Big-endian. ``size`` counts what follows it; the header is msgpack, the payload raw.
+
+     0      4           5      6             10            14
+    +------+-----------+------+-------------+-------------+----------+-----------
+    | size | operation | kind | correlation | header size | header … | payload …
+    +------+-----------+------+-------------+-------------+----------+-----------
+"""
+
+import struct
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from goqueue.base.errors import ProtocolError
+from goqueue.base.limits import REQUEST_BYTES_MAX, REQUEST_HEADER_BYTES_MAX
+
+Buffer = bytes | bytearray | memoryview
+
+_HEAD: Final = struct.Struct(">IBBII")
+_SIZE: Final = struct.Struct(">I")
+HEAD_BYTES: Final = _HEAD.size
+_AFTER_SIZE: Final = HEAD_BYTES - _SIZE.size
+
+
+class Kind(IntEnum):
+    """What a packet is."""
+
+    REQUEST = 0
+    REPLY = 1
+    ERROR = 2
+
+
+class Operation(IntEnum):
+    """What is asked for."""
+
+    HELLO = 1
+    PING = 2
+    CREATE_TOPIC = 10
+    DELETE_TOPIC = 11
+    CONFIGURE_TOPIC = 12
+    DESCRIBE_TOPIC = 13
+    LIST_TOPICS = 14
+    INIT_PRODUCER = 20
+    PRODUCE = 21
+    FETCH = 30
+    OFFSETS = 31
+
+
+class Packet(NamedTuple):
+    """One request or reply. Header and payload are views into what was received."""
+
+    operation: int
+    kind: int
+    correlation: int
+    header: memoryview
+    payload: memoryview
+
+    @property
+    def size(self) -> int:
+        """Return roughly how many bytes the packet holds."""
+        return HEAD_BYTES + len(self.header) + len(self.payload)
+
+
+def encode_packet(
+    *, operation: int, kind: Kind, correlation: int, header: bytes, payload: Sequence[Buffer] = ()
+) -> list[Buffer]:
+    """Return the packet as buffers to be written one behind the other."""
+    size = _AFTER_SIZE + len(header) + sum(map(len, payload))
+    head = _HEAD.pack(size, operation, kind, correlation, len(header))
+    return [head + header, *payload]
+
+
+class PacketReader:
+    """Cuts a stream into packets. ``bytes_max`` bounds what a single one may declare."""
+
+    def __init__(self, bytes_max: int = REQUEST_BYTES_MAX) -> None:
+        self._bytes_max = bytes_max
+        self._chunks: list[bytes] = []
+        self._held = 0
+        self._needed = HEAD_BYTES
+
+    @property
+    def needed(self) -> int:
+        """Return the size of the packet being received, as far as it is known."""
+        return self._needed
+
+    @property
+    def held(self) -> int:
+        """Return how many bytes wait for the rest of their packet."""
+        return self._held
+
+    def feed(self, data: bytes) -> list[Packet]:
+        """Take bytes off the stream; return the packets they complete."""
+        self._chunks.append(data)
+        self._held += len(data)
+        if self._held < self._needed:
+            return []
+        # Joined once per packet, however many reads it came in.
+        whole = data if len(self._chunks) == 1 else b"".join(self._chunks)
+        packets, position = self._split(memoryview(whole))
+        rest = whole[position:]
+        self._chunks = [rest] if rest else []
+        self._held = len(rest)
+        return packets
+
+    def _split(self, whole: memoryview) -> tuple[list[Packet], int]:
+        packets: list[Packet] = []
+        position = 0
+        while True:
+            self._needed = HEAD_BYTES
+            if len(whole) - position < HEAD_BYTES:
+                return packets, position
+            size, operation, kind, correlation, header_size = _HEAD.unpack_from(whole, position)
+            self._check(size, header_size)
+            self._needed = _SIZE.size + size
+            end = position + self._needed
+            if end > len(whole):
+                return packets, position
+            payload = position + HEAD_BYTES + header_size
+            header = whole[position + HEAD_BYTES : payload]
+            packets.append(Packet(operation, kind, correlation, header, whole[payload:end]))
+            position = end
+
+    def _check(self, size: int, header_size: int) -> None:
+        if size > self._bytes_max:
+            raise ProtocolError(f"packet declares {size} bytes; the limit is {self._bytes_max}")
+        if header_size > REQUEST_HEADER_BYTES_MAX or _AFTER_SIZE + header_size > size:
+            raise ProtocolError(
+                f"packet declares a header of {header_size} bytes in {size};"
+                f" the limit is {REQUEST_HEADER_BYTES_MAX}"
+            )

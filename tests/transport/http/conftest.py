@@ -1,0 +1,20 @@
+"""Servers for the tests of the HTTP API."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from goqueue.testing.clock import FakeClock
+from tests.transport.http.running import Running
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def server(tmp_path: Path, clock: FakeClock) -> Iterator[Running]:
+    with Running(tmp_path / "data", clock=clock) as running:
+        yield running
