@@ -6,17 +6,21 @@ Rows are grouped by sorting their partition numbers once; each partition's batch
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from mmh3 import mmh3_32_uintdigest
 
 from goqueue.base.errors import PartitionNotFoundError
+from goqueue.base.limits import PARTITIONS_MAX
+from goqueue.base.units import NS_PER_US
 from goqueue.client.pile import Extra, Pile
-from goqueue.core.record.batch import PackedBatch, pack_batch
+from goqueue.core.record.batch import TIMESTAMP_TYPE, PackedBatch, pack_batch
 from goqueue.core.record.columns import build_batch
 from goqueue.core.record.message import Draft, Priority
 from goqueue.core.record.repack import ROWS_AS_BATCH_MIN
 from goqueue.core.record.row import PackedRows
 
 Numbers = np.ndarray[Any, Any]
+assert PARTITIONS_MAX < 2**16, "sixteen bits are sorted by radix, which is what makes cutting fast"
 
 
 class Part(NamedTuple):
@@ -54,8 +58,8 @@ class Packing:
     def _cut_columns(
         self, pile: Pile, order: Numbers, counts: Numbers, used: Numbers
     ) -> list[Part]:
-        batch, column_set = _columns(pile)
-        times = np.array(pile.timestamps_us, np.int64)
+        times = np.array(pile.times_ns, np.int64) // NS_PER_US
+        batch, column_set = _columns(pile, times)
         if len(used) > 1:
             batch = batch.take(order)
             times = times[order]
@@ -83,10 +87,10 @@ class Packing:
         count = len(pile)
         try:
             hashes = np.fromiter(map(mmh3_32_uintdigest, pile.keys), np.uint32, count)  # type: ignore[arg-type]
-            numbers = hashes % np.uint32(self.partitions)
+            numbers = (hashes % np.uint32(self.partitions)).astype(np.uint16)
         except TypeError:
             # Some messages have no key: they take turns.
-            numbers = np.zeros(count, np.uint32)
+            numbers = np.zeros(count, np.uint16)
             for row, key in enumerate(pile.keys):
                 if key is None:
                     numbers[row] = self._turn
@@ -110,19 +114,20 @@ class Packing:
 def _apply_times(pile: Pile) -> None:
     for row, extra in pile.extras.items():
         if extra.timestamp_us is not None:
-            pile.timestamps_us[row] = extra.timestamp_us
+            pile.times_ns[row] = extra.timestamp_us * NS_PER_US
 
 
-def _columns(pile: Pile) -> tuple[Any, int]:
+def _columns(pile: Pile, times_us: Numbers) -> tuple[Any, int]:
     extras = pile.extras
+    times = pa.array(times_us).view(TIMESTAMP_TYPE)
     if not extras:
-        return build_batch(keys=pile.keys, values=pile.values, timestamps_us=pile.timestamps_us)
+        return build_batch(keys=pile.keys, values=pile.values, timestamps_us=times)
     rows = [extras.get(row) for row in range(len(pile))]
     known = list(extras.values())
     return build_batch(
         keys=pile.keys,
         values=pile.values,
-        timestamps_us=pile.timestamps_us,
+        timestamps_us=times,
         headers=_pick(rows, known, "headers"),
         priorities=_pick(rows, known, "priority", default=Priority.NORMAL),
         dedup_ids=_pick(rows, known, "dedup_id"),
@@ -145,14 +150,13 @@ def _drafts(pile: Pile, rows: Numbers) -> list[Draft]:
 
 def _draft(pile: Pile, row: int) -> Draft:
     extra = pile.extras.get(row)
+    time_us = pile.times_ns[row] // NS_PER_US
     if extra is None:
-        return Draft(
-            value=pile.values[row], key=pile.keys[row], timestamp_us=pile.timestamps_us[row]
-        )
+        return Draft(value=pile.values[row], key=pile.keys[row], timestamp_us=time_us)
     return Draft(
         value=pile.values[row],
         key=pile.keys[row],
-        timestamp_us=pile.timestamps_us[row],
+        timestamp_us=time_us,
         headers=extra.headers,
         priority=Priority.NORMAL if extra.priority is None else extra.priority,
         dedup_id=extra.dedup_id,

@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 
 from goqueue.base.errors import DeadlineExceededError, GoQueueError
+from goqueue.base.units import NS_PER_US
 from goqueue.wire.calls import RepeatPart
 
 
@@ -63,7 +64,7 @@ class Pile:
         "keys",
         "parts_left",
         "size",
-        "timestamps_us",
+        "times_ns",
         "topic",
         "values",
     )
@@ -73,7 +74,7 @@ class Pile:
         self.hurry = hurry
         self.keys: list[bytes | None] = []
         self.values: list[bytes | None] = []
-        self.timestamps_us: list[int] = []
+        self.times_ns: list[int] = []
         self.extras: dict[int, Extra] = {}
         self.size = 0
         self.parts_left = 0
@@ -145,7 +146,7 @@ class Pile:
             if outcome.rows[repeat.row] == row:
                 partition, offset, is_duplicate = repeat.partition, repeat.offset, True
         return Place(
-            self.topic, partition, offset, self.timestamps_us[row], outcome.durability, is_duplicate
+            self.topic, partition, offset, self.times_ns[row] // NS_PER_US, outcome.durability, is_duplicate
         )
 
     def errors(self) -> list[tuple[GoQueueError, int]]:
@@ -156,7 +157,7 @@ class Pile:
         """Work out each row's offset, once somebody asks."""
         if self._offsets is not None:
             return
-        rows = len(self.timestamps_us)
+        rows = len(self.times_ns)
         offsets = np.zeros(rows, np.int64)
         owners = np.zeros(rows, np.int32)
         for number, outcome in enumerate(self._outcomes):

@@ -6,10 +6,10 @@ future. Everything else happens once per pile.
 
 import asyncio
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from time import monotonic_ns, time_ns
 from typing import Final
 
 import msgspec
@@ -46,6 +46,7 @@ OVERSIZE_SUSPECT_BYTES: Final = KEY_BYTES_MAX
 """Below this a message needs no closer look at its sizes."""
 
 PILE_BYTES_MAX: Final = 8 * MiB
+_LAST_ROW: Final = BATCH_ROWS_MAX - 1
 
 ErrorCallback = Callable[[GoQueueError, int], None]
 
@@ -105,6 +106,8 @@ class Gatherer:
         self._sender.on_slot = self._slot_free
         # Guards the current pile; taken once per send. A callback of a settled pile may send too.
         self._lock = threading.RLock()
+        self._acquire = self._lock.acquire
+        self._release = self._lock.release
         self._pile = Pile(topic, self.hurry)
         self._is_timer_set = False
         self._is_due = False
@@ -113,6 +116,7 @@ class Gatherer:
         # Guards the count of buffered bytes, and wakes those who wait for room.
         self._room = threading.Condition(threading.Lock())
         self._buffered = 0
+        self._is_full = False
         self._closed: GoQueueError | None = None
         self._loop_thread = loop_thread
 
@@ -131,44 +135,40 @@ class Gatherer:
         timestamp: datetime | None = None,
     ) -> SendFuture:
         """Queue one message and return its future at once."""
-        size = ROW_OVERHEAD_BYTES
-        if type(value) is bytes:
-            size += len(value)
-        elif value is not None:
-            raise TypeError(f"value must be bytes or None, not {type(value).__name__}")
-        if type(key) is bytes:
-            size += len(key)
-        elif key is not None:
-            raise TypeError(f"key must be bytes or None, not {type(key).__name__}")
+        # Exact types first: they are what nearly every message has, and the check costs least.
+        if type(value) is bytes and type(key) is bytes:
+            size = len(value) + len(key) + ROW_OVERHEAD_BYTES
+        else:
+            size = _size_of(value, key)
         extra = None
         if size > OVERSIZE_SUSPECT_BYTES:
             _check_sizes(value, key)
-        if (
-            headers is not None
-            or priority is not None
-            or partition is not None
-            or dedup_id is not None
-            or timestamp is not None
-        ):
+        if not headers is priority is partition is dedup_id is timestamp is None:
             extra, size = self._extra(headers, priority, partition, dedup_id, timestamp, size)
-        if self._buffered > self._options.buffer_bytes:
+        if self._is_full:
             self._wait_for_room()
-        with self._lock:
+        self._acquire()
+        try:
             pile = self._pile
-            if pile.size + size > self._pile_bytes_max and pile.values:
+            values = pile.values
+            row = len(values)
+            if pile.size + size > self._pile_bytes_max and row:
                 self._cut_large()
                 pile = self._pile
-            row = len(pile.values)
-            pile.values.append(value)
+                values = pile.values
+                row = 0
+            values.append(value)
             pile.keys.append(key)
-            pile.timestamps_us.append(time.time_ns() // 1000)
+            pile.times_ns.append(time_ns())
             pile.size += size
             if extra is not None:
                 pile.extras[row] = extra
             if row == 0:
                 self._begin()
-            elif row >= BATCH_ROWS_MAX - 1:
+            elif row == _LAST_ROW:
                 self._cut_large()
+        finally:
+            self._release()
         return SendFuture(pile, row)
 
     def _extra(
@@ -209,7 +209,7 @@ class Gatherer:
         if threading.get_ident() == self._loop_thread:
             seconds = 0
         with self._room:
-            if self._room.wait_for(lambda: self._buffered <= self._options.buffer_bytes, seconds):
+            if self._room.wait_for(lambda: not self._is_full, seconds):
                 return
         raise BufferFullError(
             f"the buffer of {self._options.buffer_bytes} bytes stayed full for {seconds:g} s"
@@ -257,8 +257,7 @@ class Gatherer:
         except GoQueueError as error:
             self._refuse(pile, error)
             return
-        with self._room:
-            self._buffered += pile.size
+        self._count(pile.size)
         pile.parts_left = len(parts)
         self._number += 1
         # Through one queue, so that piles leave in the order they were sealed by any thread.
@@ -276,7 +275,7 @@ class Gatherer:
         """Take the number of partitions; nothing is sent before it is known."""
         with self._lock:
             self._packing = Packing(
-                partitions, self._options.compression, turn=time.monotonic_ns() % partitions
+                partitions, self._options.compression, turn=monotonic_ns() % partitions
             )
             self._pile_bytes_max = min(self._options.batch_bytes * partitions, PILE_BYTES_MAX)
             if self._is_due and self._pile.values:
@@ -321,10 +320,15 @@ class Gatherer:
                 self._seal()
 
     def _settled(self, pile: Pile) -> None:
-        with self._room:
-            self._buffered -= pile.size
-            self._room.notify_all()
+        self._count(-pile.size)
         self._report(pile)
+
+    def _count(self, size: int) -> None:
+        with self._room:
+            self._buffered += size
+            self._is_full = self._buffered > self._options.buffer_bytes
+            if not self._is_full:
+                self._room.notify_all()
 
     def _report(self, pile: Pile) -> None:
         if self._options.on_error is not None:
@@ -333,7 +337,7 @@ class Gatherer:
 
     async def room(self) -> None:
         """Return when the buffer has room."""
-        while self._buffered > self._options.buffer_bytes:
+        while self._is_full:
             await self._sender.progress()
 
     async def flush(self) -> None:
@@ -350,6 +354,14 @@ class Gatherer:
                 await self.flush()
         except TimeoutError:
             self._sender.abort()
+
+
+def _size_of(value: bytes | None, key: bytes | None) -> int:
+    """Return what a message costs in a batch, refusing what is not bytes."""
+    for field, part in (("value", value), ("key", key)):
+        if part is not None and not isinstance(part, bytes):
+            raise TypeError(f"{field} must be bytes or None, not {type(part).__name__}")
+    return len(value or b"") + len(key or b"") + ROW_OVERHEAD_BYTES
 
 
 def _check_sizes(value: bytes | None, key: bytes | None) -> None:

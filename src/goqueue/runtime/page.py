@@ -77,10 +77,13 @@ class _Reading:
         self.messages: list[Message] = []
         self.gaps: list[Gap] = []
         self.size = 0
+        self._is_cut = False
 
     @property
     def _is_full(self) -> bool:
-        return len(self.messages) >= self._count_max or self.size >= self._bytes_max
+        return (
+            self._is_cut or len(self.messages) >= self._count_max or self.size >= self._bytes_max
+        )
 
     async def run(self) -> None:
         """Read until the page is full or the log ends."""
@@ -123,6 +126,8 @@ class _Reading:
         part = batch.slice(skip, count)
         left = self._bytes_max - self.size
         if part.nbytes > left:
+            # Not all of the batch has room, so whatever is left of it begins the next page.
+            self._is_cut = True
             part = part.slice(0, max(count * left // part.nbytes, 1))
         topic, partition = self._partition.name
         first = Offset(header.offset + skip)

@@ -8,6 +8,7 @@ from goqueue.base.ids import Offset, Position
 from goqueue.core.log.index import SparseIndex
 from goqueue.core.log.scan import Span, find_frame, has_lost_sector
 from goqueue.core.record.batch import batch_fields, decode_batch
+from goqueue.core.record.frame import CONTROL, TOMBSTONE, TX_COMMIT
 from goqueue.core.record.row import Row
 from goqueue.storage.disk import Disk
 from goqueue.storage.findings import Report
@@ -78,11 +79,28 @@ class SegmentCheck:
             self._report.problem(self._log_path, f"{missing} are missing before byte {position}")
         self._offsets.meet(position, offset)
         self._times.meet(offset, span.header.timestamp_ns)
+        self._check_flags(span)
         self._check_content(position, span)
         self.end_offset = max(self.end_offset, span.end_offset)
         self._report.frames += 1
         self._report.messages += span.rows
         self._report.bytes_checked += span.end - span.start
+
+    def _check_flags(self, span: Span) -> None:
+        """Look for flags that hide a message: the checksum does not cover them."""
+        header = span.header
+        if header.flags & (CONTROL | TX_COMMIT):
+            self._report.problem(
+                self._log_path,
+                f"the frame of offset {header.offset} is flagged as the broker's own, so readers"
+                " skip it",
+            )
+        if header.flags & TOMBSTONE and header.value_size:
+            self._report.problem(
+                self._log_path,
+                f"offset {header.offset} is flagged as a tombstone, so readers do not see its value"
+                f" of {header.value_size} bytes",
+            )
 
     def _check_content(self, position: Position, span: Span) -> None:
         """Look into a frame; its checksum holds, so a fault here was already there when written."""

@@ -3,7 +3,7 @@
 import asyncio
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -86,6 +86,10 @@ class Running:
             return deed()
 
         return asyncio.run_coroutine_threadsafe(perform(), self._loop).result(TIMEOUT_SECONDS)
+
+    def await_inside(self, deed: Coroutine[Any, Any, T]) -> T:
+        """Wait for something in the server's own thread."""
+        return asyncio.run_coroutine_threadsafe(deed, self._loop).result(TIMEOUT_SECONDS)
 
     # Requests.
 

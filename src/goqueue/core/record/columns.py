@@ -25,7 +25,7 @@ def build_batch(
     *,
     keys: Sequence[bytes | None],
     values: Sequence[bytes | None],
-    timestamps_us: Sequence[int],
+    timestamps_us: Sequence[int] | pa.Array,
     headers: Sequence[Mapping[str, bytes] | None] | None = None,
     priorities: Sequence[int] | None = None,
     deliver_at_us: Sequence[int | None] | None = None,
@@ -36,7 +36,9 @@ def build_batch(
     arrays = [
         pa.array(keys, pa.binary()),
         pa.array(values, pa.binary()),
-        pa.array(timestamps_us, TIMESTAMP_TYPE),
+        timestamps_us
+        if isinstance(timestamps_us, pa.Array)
+        else pa.array(timestamps_us, TIMESTAMP_TYPE),
     ]
     if headers is not None:
         column_set |= HEADERS_COLUMN
