@@ -1,4 +1,4 @@
-"""Stored batches as readers get them: with topic, partition and offset, and a schema that never varies.
+"""Stored batches as readers get them: with topic, partition and offset, in one fixed schema.
 
 No row is touched: columns are added, picked or filled in whole.
 """

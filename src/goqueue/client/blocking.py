@@ -1,7 +1,7 @@
 """A blocking connection for synchronous readers.
 
-A reader that is busy decoding must not share its interpreter with a thread that receives: they would
-take the lock from each other in slices of milliseconds. So it receives by itself; while it decodes,
+A reader that is busy decoding must not share its interpreter with a thread that receives: they
+would take the lock from each other in slices of milliseconds. So it receives by itself; while it decodes,
 the next reply, already asked for, gathers in the socket's buffer.
 """
 
@@ -104,7 +104,7 @@ class BlockingLink:
         """Receive exactly so many bytes, into memory nobody had to clear first."""
         if self._socket is None:
             raise ConnectionLostError("connection lost: it was closed")
-        view = memoryview(np.empty(size, np.uint8)) if size else memoryview(b"")
+        view = np.empty(size, np.uint8).data if size else memoryview(b"")
         position = 0
         try:
             while position < size:

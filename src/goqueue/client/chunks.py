@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from typing import Protocol, TypeVar
 
 from goqueue.base.errors import ConnectionLostError
@@ -45,7 +46,7 @@ class EmbeddedRequests:
     def __init__(self, link: Link, thread: LoopThread) -> None:
         self._link = link
         self._thread = thread
-        self._pending = None
+        self._pending: Future[Answer] | None = None
 
     def send(self, operation: Operation, header: calls.Call) -> None:
         """Send a request."""

@@ -6,6 +6,7 @@ Columns from the start: a pile is lists of keys, values and times, never a list 
 import asyncio
 import threading
 from collections.abc import Callable, Generator, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -84,7 +85,7 @@ class Pile:
         self._is_done = False
         # Guards the list of callbacks between the sender's and the caller's threads.
         self._guard = threading.Lock()
-        self._callbacks: list[Callable[[], None]] = []
+        self._callbacks: list[Callable[[], object]] = []
 
     def __len__(self) -> int:
         return len(self.values)
@@ -109,7 +110,7 @@ class Pile:
             callback()
         return True
 
-    def when_done(self, callback: Callable[[], None]) -> None:
+    def when_done(self, callback: Callable[[], object]) -> None:
         """Call back when every message is settled, from the sender's thread or at once."""
         with self._guard:
             if not self._is_done:
@@ -130,7 +131,8 @@ class Pile:
         """Return why a settled message was not published, or None if it was."""
         self._index()
         assert self._partitions is not None, "indexed"
-        return self._outcomes[self._partitions[row]].error
+        outcome = self._outcomes[int(self._partitions[row])]
+        return outcome.error
 
     def place_of(self, row: int) -> Place:
         """Return where a settled message is, or raise why it is not."""
@@ -146,7 +148,12 @@ class Pile:
             if outcome.rows[repeat.row] == row:
                 partition, offset, is_duplicate = repeat.partition, repeat.offset, True
         return Place(
-            self.topic, partition, offset, self.times_ns[row] // NS_PER_US, outcome.durability, is_duplicate
+            self.topic,
+            partition,
+            offset,
+            self.times_ns[row] // NS_PER_US,
+            outcome.durability,
+            is_duplicate,
         )
 
     def errors(self) -> list[tuple[GoQueueError, int]]:
@@ -205,6 +212,6 @@ class SendFuture(msgspec.Struct, frozen=True, gc=False):
                     waiting.set_result(None)
 
             self._pile.hurry(self._pile)
-            self._pile.when_done(lambda: loop.call_soon_threadsafe(wake))
+            self._pile.when_done(partial(loop.call_soon_threadsafe, wake))
             yield from waiting
         return self._pile.place_of(self._row)

@@ -12,7 +12,7 @@ partition."""
 
 
 def microseconds_of(moment: datetime) -> int:
-    """Return a time as the log keeps it; a time without a zone is local, as everywhere in Python."""
+    """Return a time as the log keeps it; a time without a zone is local, as Python has it."""
     delta = moment.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)
     return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
 

@@ -7,9 +7,10 @@ future. Everything else happens once per pile.
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
-from time import monotonic_ns, time_ns
+from time import monotonic_ns, sleep, time_ns
 from typing import Final
 
 import msgspec
@@ -46,6 +47,7 @@ OVERSIZE_SUSPECT_BYTES: Final = KEY_BYTES_MAX
 """Below this a message needs no closer look at its sizes."""
 
 PILE_BYTES_MAX: Final = 8 * MiB
+SPIN_SECONDS: Final = 0.00005
 _LAST_ROW: Final = BATCH_ROWS_MAX - 1
 
 ErrorCallback = Callable[[GoQueueError, int], None]
@@ -104,13 +106,12 @@ class Gatherer:
             on_settled=self._settled,
         )
         self._sender.on_slot = self._slot_free
-        # Guards the current pile; taken once per send. A callback of a settled pile may send too.
-        self._lock = threading.RLock()
-        self._acquire = self._lock.acquire
-        self._release = self._lock.release
-        self._pile = Pile(topic, self.hurry)
+        # Holds the current pile while nobody works on it: taking it out is the lock that guards it.
+        # Both steps are single list operations, a third of the price of a lock's.
+        self._current = [Pile(topic, self.hurry)]
         self._is_timer_set = False
         self._is_due = False
+        self._next = self._current[0]
         self._sealed: deque[list[Batch]] = deque()
         self._number = 0
         # Guards the count of buffered bytes, and wakes those who wait for room.
@@ -123,7 +124,7 @@ class Gatherer:
     def __repr__(self) -> str:
         return f"<Producer of {self._topic}: {self._buffered} bytes buffered>"
 
-    def send(
+    def send(  # noqa: C901 - one flat piece on purpose: it runs once per message
         self,
         value: bytes | None,
         *,
@@ -143,32 +144,39 @@ class Gatherer:
         extra = None
         if size > OVERSIZE_SUSPECT_BYTES:
             _check_sizes(value, key)
-        if not headers is priority is partition is dedup_id is timestamp is None:
+        if (
+            headers is not None
+            or priority is not None
+            or partition is not None
+            or dedup_id is not None
+            or timestamp is not None
+        ):
             extra, size = self._extra(headers, priority, partition, dedup_id, timestamp, size)
         if self._is_full:
             self._wait_for_room()
-        self._acquire()
         try:
-            pile = self._pile
+            pile = self._current.pop()
+        except IndexError:
+            pile = self._take()
+        try:
             values = pile.values
             row = len(values)
             if pile.size + size > self._pile_bytes_max and row:
-                self._cut_large()
-                pile = self._pile
+                pile = self._cut_large(pile)
                 values = pile.values
                 row = 0
+            if row == 0:
+                self._begin()
             values.append(value)
             pile.keys.append(key)
             pile.times_ns.append(time_ns())
             pile.size += size
             if extra is not None:
                 pile.extras[row] = extra
-            if row == 0:
-                self._begin()
-            elif row == _LAST_ROW:
-                self._cut_large()
         finally:
-            self._release()
+            self._current.append(pile)
+        if row == 0 or row == _LAST_ROW or self._sealed:  # noqa: PLR1714 - faster than a set
+            self._look_after(pile)
         return SendFuture(pile, row)
 
     def _extra(
@@ -217,46 +225,76 @@ class Gatherer:
 
     def hurry(self, pile: Pile) -> None:
         """Somebody waits for this pile: send it as soon as a request may go out."""
-        with self._lock:
-            if pile is self._pile and pile.values:
-                self._seal_or_mark()
+        with self._holding() as current:
+            if pile is current and pile.values:
+                self._seal_or_mark(pile)
 
-    # Under the lock.
+    def _look_after(self, pile: Pile) -> None:
+        """See that a pile that was just begun or is full goes out, and hand over sealed ones."""
+        if self._options.linger_ms == 0 or len(pile) > _LAST_ROW:
+            self.hurry(pile)
+        elif self._sealed:
+            self._hand_over()
+
+    def _take(self) -> Pile:
+        """Take the current pile out; another thread has it for a few steps at most."""
+        while True:
+            try:
+                return self._current.pop()
+            except IndexError:
+                sleep(SPIN_SECONDS)
+
+    @contextmanager
+    def _holding(self) -> Iterator[Pile]:
+        """Hold the current pile, and hand over what was sealed meanwhile."""
+        self._next = pile = self._take()
+        try:
+            yield pile
+        finally:
+            self._current.append(self._next)
+        if self._sealed:
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        if threading.get_ident() == self._loop_thread:
+            self._submit()
+        else:
+            self._loop.call_soon_threadsafe(self._submit)
+
+    # While the current pile is held.
 
     def _begin(self) -> None:
-        """A pile has its first message: make sure it goes out in time."""
+        """Make sure that a pile about to get its first message goes out in time."""
         if self._closed is not None:
-            self._pile = Pile(self._topic, self.hurry)
             raise self._closed
-        if self._options.linger_ms == 0:
-            self._seal_or_mark()
-        elif not self._is_timer_set:
+        if self._options.linger_ms and not self._is_timer_set:
             self._is_timer_set = True
             self._loop.call_soon_threadsafe(self._set_timer)
 
-    def _cut_large(self) -> None:
+    def _cut_large(self, pile: Pile) -> Pile:
         if self._packing is None:
             raise BufferFullError("the topic's partitions are not known yet; start the producer")
-        self._seal()
+        return self._seal(pile)
 
-    def _seal_or_mark(self) -> None:
-        if self._packing is not None and self._sender.has_slot and not self._sealed:
-            self._seal()
+    def _seal_or_mark(self, pile: Pile) -> None:
+        is_full = len(pile) > _LAST_ROW
+        has_slot = self._sender.has_slot and not self._sealed
+        if self._packing is not None and (has_slot or is_full):
+            self._next = self._seal(pile)
         else:
             # It would only wait in the queue; let it grow until a request may go out.
             self._is_due = True
 
-    def _seal(self) -> None:
-        """Cut the pile into batches and hand them to the sender."""
+    def _seal(self, pile: Pile) -> Pile:
+        """Cut the pile into batches, to be handed over; return an empty one to go on with."""
         assert self._packing is not None, "partitions are known"
-        pile, self._pile = self._pile, Pile(self._topic, self.hurry)
         self._is_due = False
         deadline = self._loop.time() + self._options.delivery_timeout_ms / 1_000
         try:
             parts = self._packing.cut(pile)
         except GoQueueError as error:
-            self._refuse(pile, error)
-            return
+            self._loop.call_soon_threadsafe(self._refuse, pile, error)
+            return Pile(self._topic, self.hurry)
         self._count(pile.size)
         pile.parts_left = len(parts)
         self._number += 1
@@ -264,28 +302,25 @@ class Gatherer:
         self._sealed.append(
             [Batch(pile, part, number=self._number, deadline=deadline) for part in parts]
         )
-        if threading.get_ident() == self._loop_thread:
-            self._submit()
-        else:
-            self._loop.call_soon_threadsafe(self._submit)
+        return Pile(self._topic, self.hurry)
 
     # In the loop's thread.
 
     def learn(self, partitions: int) -> None:
         """Take the number of partitions; nothing is sent before it is known."""
-        with self._lock:
+        with self._holding() as pile:
             self._packing = Packing(
                 partitions, self._options.compression, turn=monotonic_ns() % partitions
             )
             self._pile_bytes_max = min(self._options.batch_bytes * partitions, PILE_BYTES_MAX)
-            if self._is_due and self._pile.values:
-                self._seal()
+            if self._is_due and pile.values:
+                self._next = self._seal(pile)
 
     def fail(self, error: GoQueueError) -> None:
         """Refuse what was gathered and all that may follow: the topic cannot be published to."""
-        with self._lock:
-            self._closed = error
-            pile, self._pile = self._pile, Pile(self._topic, self.hurry)
+        self._closed = error
+        with self._holding() as pile:
+            self._next = Pile(self._topic, self.hurry)
         if len(pile):
             self._refuse(pile, error)
 
@@ -303,21 +338,20 @@ class Gatherer:
         self._loop.call_later(self._options.linger_ms / 1_000, self._linger_over)
 
     def _linger_over(self) -> None:
-        with self._lock:
+        with self._holding() as pile:
             self._is_timer_set = False
-            if self._pile.values:
-                self._seal_or_mark()
+            if pile.values:
+                self._seal_or_mark(pile)
 
     def _slot_free(self) -> None:
-        with self._lock:
-            if self._is_due and self._pile.values and self._packing is not None:
-                self._seal()
+        if self._is_due and self._packing is not None:
+            self.flush_now()
 
     def flush_now(self) -> None:
         """Send what is gathered without waiting for the linger time."""
-        with self._lock:
-            if self._pile.values and self._packing is not None:
-                self._seal()
+        with self._holding() as pile:
+            if pile.values and self._packing is not None:
+                self._next = self._seal(pile)
 
     def _settled(self, pile: Pile) -> None:
         self._count(-pile.size)
