@@ -9,8 +9,8 @@ __all__ = ["AsyncClient", "AsyncProducer", "connect"]
 async def connect(
     address: str = "127.0.0.1:7070",
     *,
-    timeout: float = 30.0,
-    api_key: str | None = None,  # noqa: ASYNC109
+    timeout: float = 30.0,  # noqa: ASYNC109 - bounds each later call, not this one
+    api_key: str | None = None,
 ) -> AsyncClient:
     """Connect to a broker. ``timeout`` bounds each call, in seconds."""
     client = AsyncClient(NativeLink(address, timeout_s=timeout, api_key=api_key), timeout_s=timeout)

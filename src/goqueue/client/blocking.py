@@ -1,8 +1,8 @@
 """A blocking connection for synchronous readers.
 
 A reader that is busy decoding must not share its interpreter with a thread that receives: they
-would take the lock from each other in slices of milliseconds. So it receives by itself; while it decodes,
-the next reply, already asked for, gathers in the socket's buffer.
+would take the lock from each other in slices of milliseconds. So it receives by itself; while it
+decodes, the next reply, already asked for, gathers in the socket's buffer.
 """
 
 import socket

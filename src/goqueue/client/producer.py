@@ -61,7 +61,7 @@ class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     linger_ms: float = 5
-    batch_bytes: int = 256 * KiB
+    batch_bytes: int = 512 * KiB
     compression: str | None = None
     acks: str = "all"
     in_flight_max: int = 5
@@ -113,6 +113,7 @@ class Gatherer:
         self._is_due = False
         self._next = self._current[0]
         self._sealed: deque[list[Batch]] = deque()
+        self._has_sealed = False
         self._number = 0
         # Guards the count of buffered bytes, and wakes those who wait for room.
         self._room = threading.Condition(threading.Lock())
@@ -175,7 +176,7 @@ class Gatherer:
                 pile.extras[row] = extra
         finally:
             self._current.append(pile)
-        if row == 0 or row == _LAST_ROW or self._sealed:  # noqa: PLR1714 - faster than a set
+        if row == 0 or row == _LAST_ROW or self._has_sealed:  # noqa: PLR1714 - faster than a set
             self._look_after(pile)
         return SendFuture(pile, row)
 
@@ -233,7 +234,7 @@ class Gatherer:
         """See that a pile that was just begun or is full goes out, and hand over sealed ones."""
         if self._options.linger_ms == 0 or len(pile) > _LAST_ROW:
             self.hurry(pile)
-        elif self._sealed:
+        elif self._has_sealed:
             self._hand_over()
 
     def _take(self) -> Pile:
@@ -252,10 +253,11 @@ class Gatherer:
             yield pile
         finally:
             self._current.append(self._next)
-        if self._sealed:
+        if self._has_sealed:
             self._hand_over()
 
     def _hand_over(self) -> None:
+        self._has_sealed = False
         if threading.get_ident() == self._loop_thread:
             self._submit()
         else:
@@ -302,6 +304,7 @@ class Gatherer:
         self._sealed.append(
             [Batch(pile, part, number=self._number, deadline=deadline) for part in parts]
         )
+        self._has_sealed = True
         return Pile(self._topic, self.hurry)
 
     # In the loop's thread.

@@ -26,7 +26,7 @@ class Call(msgspec.Struct, array_like=True, frozen=True):
     """Base of all headers."""
 
 
-class Hello(Call):
+class Hello(Call, frozen=True):
     """First request on a connection."""
 
     protocol: Number
@@ -34,7 +34,7 @@ class Hello(Call):
     api_key: Text | None = None
 
 
-class HelloReply(Call):
+class HelloReply(Call, frozen=True):
     """Who answers."""
 
     protocol: int
@@ -42,11 +42,11 @@ class HelloReply(Call):
     node_id: str
 
 
-class Nothing(Call):
+class Nothing(Call, frozen=True):
     """A header without fields."""
 
 
-class Failure(Call):
+class Failure(Call, frozen=True):
     """Why a request was refused."""
 
     code: str
@@ -54,7 +54,7 @@ class Failure(Call):
     retryable: bool = False
 
 
-class CreateTopic(Call):
+class CreateTopic(Call, frozen=True):
     """Make a topic."""
 
     name: str
@@ -62,20 +62,20 @@ class CreateTopic(Call):
     settings: dict[Name, str | int] = {}
 
 
-class TopicCall(Call):
+class TopicCall(Call, frozen=True):
     """Name a topic."""
 
     name: str
 
 
-class ConfigureTopic(Call):
+class ConfigureTopic(Call, frozen=True):
     """Change settings of a topic."""
 
     name: str
     settings: dict[Name, str | int]
 
 
-class PartitionState(Call):
+class PartitionState(Call, frozen=True):
     """The range of one partition, half-open."""
 
     partition: int
@@ -84,7 +84,7 @@ class PartitionState(Call):
     size_bytes: int
 
 
-class TopicState(Call):
+class TopicState(Call, frozen=True):
     """All about one topic."""
 
     name: str
@@ -93,7 +93,7 @@ class TopicState(Call):
     partitions: list[PartitionState]
 
 
-class TopicSummary(Call):
+class TopicSummary(Call, frozen=True):
     """A topic in a list."""
 
     name: str
@@ -102,34 +102,34 @@ class TopicSummary(Call):
     size_bytes: int
 
 
-class TopicList(Call):
+class TopicList(Call, frozen=True):
     """Every topic."""
 
     topics: list[TopicSummary]
 
 
-class InitProducer(Call):
+class InitProducer(Call, frozen=True):
     """Ask for a producer id, or (with one) for the next life of it."""
 
     producer_id: Natural = 0
     epoch: Number = 0
 
 
-class ProducerIdentity(Call):
+class ProducerIdentity(Call, frozen=True):
     """Who a producer is."""
 
     producer_id: int
     epoch: int
 
 
-class ProducePart(Call):
+class ProducePart(Call, frozen=True):
     """How many payload bytes are for which partition."""
 
     partition: Number
     size: Number
 
 
-class Produce(Call):
+class Produce(Call, frozen=True):
     """Publish frames; they follow one another in the payload, in the order of ``parts``."""
 
     topic: Name
@@ -137,7 +137,7 @@ class Produce(Call):
     parts: Annotated[list[ProducePart], msgspec.Meta(max_length=REQUEST_PARTS_MAX, min_length=1)]
 
 
-class RepeatPart(Call):
+class RepeatPart(Call, frozen=True):
     """A message that was left out, and where its original is."""
 
     row: int
@@ -145,7 +145,7 @@ class RepeatPart(Call):
     offset: int
 
 
-class ProducedPart(Call):
+class ProducedPart(Call, frozen=True):
     """Where the messages of one part went, or why they did not."""
 
     partition: int
@@ -155,14 +155,14 @@ class ProducedPart(Call):
     failure: Failure | None = None
 
 
-class Produced(Call):
+class Produced(Call, frozen=True):
     """The outcome of a publish and what its ack means."""
 
     durability: str
     parts: list[ProducedPart]
 
 
-class FetchPart(Call):
+class FetchPart(Call, frozen=True):
     """One partition to read, from an offset up to an optional end."""
 
     partition: Number
@@ -170,7 +170,7 @@ class FetchPart(Call):
     end_offset: Natural | None = None
 
 
-class Fetch(Call):
+class Fetch(Call, frozen=True):
     """Read frames of several partitions."""
 
     topic: Name
@@ -179,7 +179,7 @@ class Fetch(Call):
     parts: Annotated[list[FetchPart], msgspec.Meta(max_length=REQUEST_PARTS_MAX, min_length=1)]
 
 
-class FetchedPart(Call):
+class FetchedPart(Call, frozen=True):
     """What one partition had: so many payload bytes, where to go on, unreadable ranges."""
 
     partition: int
@@ -191,20 +191,20 @@ class FetchedPart(Call):
     failure: Failure | None = None
 
 
-class Fetched(Call):
+class Fetched(Call, frozen=True):
     """The outcome of a read; the frames follow one another in the payload."""
 
     parts: list[FetchedPart]
 
 
-class Offsets(Call):
+class Offsets(Call, frozen=True):
     """Ask where a time is in each partition; without a time, for the ends."""
 
     topic: Name
     timestamp_us: Natural | None = None
 
 
-class OffsetsPart(Call):
+class OffsetsPart(Call, frozen=True):
     """The range of a partition, and the first offset at or after the time (-1 if none)."""
 
     partition: int
@@ -213,7 +213,7 @@ class OffsetsPart(Call):
     offset: int = -1
 
 
-class OffsetsReply(Call):
+class OffsetsReply(Call, frozen=True):
     """The outcome of a look-up."""
 
     parts: list[OffsetsPart]

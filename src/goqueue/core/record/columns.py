@@ -85,7 +85,7 @@ def messages_of(
         Message,
         repeat(topic),
         repeat(partition),
-        range(first_offset, first_offset + batch.num_rows),  # type: ignore[arg-type]
+        range(first_offset, first_offset + batch.num_rows),
         microseconds(batch.column("timestamp")),
         batch.column("key").to_pylist(),
         batch.column("value").to_pylist(),

@@ -129,7 +129,7 @@ def encode_frame(
 
 
 def split_frames(buffer: memoryview) -> Iterator[tuple[FrameHeader, memoryview]]:
-    """Yield every frame of a buffer that holds whole frames only, each with its checksum checked."""
+    """Yield every frame of a buffer of whole frames, each with its checksum checked."""
     position = 0
     while position < len(buffer):
         header = read_header(buffer, position)

@@ -1,10 +1,13 @@
 """One native connection: packets in, packets out, never more at once than its limits.
 
-Reading stops while too many requests are unanswered, too many reply bytes are unsent, or the common
-budget has no room for the request that is arriving. A slow client so slows itself only.
+Requests start in the order they came. Reading stops while some wait to be started, while too many
+reply bytes are unsent, or while the common budget has no room for the request that is arriving. A
+slow client so slows itself only, and one that takes nothing at all is dropped.
 """
 
 import asyncio
+import socket
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Final, cast
@@ -18,7 +21,8 @@ from goqueue.base.limits import (
     CONNECTION_WRITE_BYTES_MAX,
     REQUEST_BUFFER_FREE_BYTES,
 )
-from goqueue.transport.native.budget import ByteBudget
+from goqueue.transport.native.alarm import Alarm
+from goqueue.transport.native.budget import ByteBudget, ReplyRoom
 from goqueue.transport.native.dispatch import Dispatch, failure_of
 from goqueue.wire.packet import Buffer, Kind, Operation, Packet, PacketReader, encode_packet
 
@@ -27,6 +31,9 @@ HELLO_SECONDS_MAX: Final = 10.0
 
 REQUEST_SECONDS_MAX: Final = 30.0
 """A request that has begun to arrive must be whole by then."""
+
+REPLY_SECONDS_MAX: Final = 60.0
+"""A client that takes not one byte of its replies for so long is dropped."""
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 log = structlog.get_logger("goqueue.native")
@@ -38,24 +45,31 @@ class Connection(asyncio.Protocol):
     def __init__(
         self,
         dispatch: Dispatch,
-        budget: ByteBudget,
         *,
+        requests: ByteBudget,
+        replies: ByteBudget,
         opened: Callable[["Connection"], None],
         closed: Callable[["Connection"], None],
     ) -> None:
         self._dispatch = dispatch
-        self._budget = budget
+        self._requests = requests
+        self._replies = replies
         self._opened = opened
         self._closed = closed
         self._reader = PacketReader()
         self._transport: asyncio.Transport | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._arrival = Alarm(self._too_slow)
+        self._departure = Alarm(self._not_taken)
+        self._backlog: deque[Packet] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self._share = 0
+        self._unsent = 0
         self._is_greeted = False
-        self._is_writable = True
         self._is_waiting_for_share = False
         self._is_paused = False
+        self._is_stopping = False
+        self._writable = asyncio.Event()
+        self._writable.set()
         self._peer = ""
 
     def __repr__(self) -> str:
@@ -68,16 +82,21 @@ class Connection(asyncio.Protocol):
         # uvloop's transport is one by shape, not by inheritance.
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=CONNECTION_WRITE_BYTES_MAX)
+        # A peer that vanished without a word is found by the system, not kept forever.
+        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self._peer = str(transport.get_extra_info("peername"))
-        self._arm(HELLO_SECONDS_MAX)
+        self._arrival.set(HELLO_SECONDS_MAX)
         self._opened(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Drop what was under way; a publish already appended stays appended."""
         del exc
         self._transport = None
-        self._disarm()
+        self._arrival.stop()
+        self._departure.stop()
         self._release_share()
+        self._requests.give_back(sum(packet.size for packet in self._backlog))
+        self._backlog.clear()
         for task in self._tasks:
             task.cancel()
         self._closed(self)
@@ -90,33 +109,47 @@ class Connection(asyncio.Protocol):
             self.refuse(error)
             return
         for packet in packets:
-            if not self._start(packet):
-                return
+            # What was set aside while it arrived is part of what it is charged now.
+            self._requests.charge(packet.size - self._share)
+            self._share = 0
+            self._backlog.append(packet)
+        self._start_some()
         self._watch_arrival(has_progress=bool(packets))
         self._take_share()
         self._pace()
 
     def pause_writing(self) -> None:
-        """Read no more requests while the client does not take its replies."""
-        self._is_writable = False
+        """Read and start no more requests while the client does not take its replies."""
+        self._writable.clear()
+        self._watch_departure()
         self._pace()
 
     def resume_writing(self) -> None:
         """Go on reading."""
-        self._is_writable = True
+        self._departure.stop()
+        self._writable.set()
+        self._start_some()
         self._pace()
 
-    # Ours.
+    # What the listener calls.
 
     async def drain(self) -> None:
-        """Return when every request under way has been answered."""
+        """Read no more; return when every request under way has been answered."""
+        self._is_stopping = True
+        self._pace()
         if self._tasks:
             await asyncio.wait(set(self._tasks))
 
     def close(self) -> None:
         """End the connection when what was written has gone out."""
         if self._transport is not None:
+            self._watch_departure()
             self._transport.close()
+
+    def abort(self) -> None:
+        """End the connection at once."""
+        if self._transport is not None:
+            self._transport.abort()
 
     def refuse(self, error: GoQueueError) -> None:
         """Say why and end the connection: its stream cannot be trusted any more."""
@@ -124,28 +157,47 @@ class Connection(asyncio.Protocol):
         self._write(0, 0, Kind.ERROR, _encode(failure_of(error)))
         self.close()
 
-    def _start(self, packet: Packet) -> bool:
-        if packet.kind != Kind.REQUEST:
-            self.refuse(ProtocolError("a client sends requests"))
-            return False
-        if not self._is_greeted:
-            if packet.operation != Operation.HELLO:
-                self.refuse(ProtocolError("the first request is hello"))
-                return False
-            self._is_greeted = True
-            self._disarm()
-        # What was set aside while it arrived is part of what it is charged now.
-        self._budget.charge(packet.size - self._share)
-        self._share = 0
-        task = asyncio.get_running_loop().create_task(self._serve(packet))
-        self._tasks.add(task)
-        task.add_done_callback(partial(self._finished, packet.size))
-        return True
+    # Requests.
+
+    @property
+    def _is_open(self) -> bool:
+        return self._transport is not None and not self._transport.is_closing()
+
+    def _start_some(self) -> None:
+        """Start the requests that wait, as many as may be under way at once."""
+        while self._backlog and self._is_open and self._writable.is_set():
+            # Nothing is looked at before hello has been answered.
+            if len(self._tasks) >= (CONNECTION_REQUESTS_MAX if self._is_greeted else 1):
+                return
+            packet = self._backlog.popleft()
+            task = asyncio.get_running_loop().create_task(self._serve(packet))
+            self._tasks.add(task)
+            task.add_done_callback(partial(self._finished, packet.size))
+
+    def _finished(self, size: int, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._requests.give_back(size)
+        self._start_some()
+        self._pace()
 
     async def _serve(self, packet: Packet) -> None:
+        if packet.kind != Kind.REQUEST:
+            self.refuse(ProtocolError("a client sends requests"))
+        elif not self._is_greeted and packet.operation != Operation.HELLO:
+            self.refuse(ProtocolError("the first request is hello"))
+        else:
+            room = ReplyRoom(self._replies)
+            try:
+                await self._until_writable()
+                await self._answer(packet, room)
+                await self._until_writable()
+            finally:
+                room.release()
+
+    async def _answer(self, packet: Packet, room: ReplyRoom) -> None:
         operation, correlation = packet.operation, packet.correlation
         try:
-            reply = await self._dispatch.serve(operation, packet.header, packet.payload)
+            reply = await self._dispatch.serve(operation, packet.header, packet.payload, room)
             header = _encode(reply.header)
         except GoQueueError as error:
             self._write(operation, correlation, Kind.ERROR, _encode(failure_of(error)))
@@ -154,35 +206,65 @@ class Connection(asyncio.Protocol):
             failure = failure_of(GoQueueError("the broker failed to answer; its log says why"))
             self._write(operation, correlation, Kind.ERROR, _encode(failure))
         else:
+            self._greet()
             self._write(operation, correlation, Kind.REPLY, header, *reply.payload)
+        if not self._is_greeted:
+            # Who was not understood at the door is not let in.
+            self.close()
+
+    def _greet(self) -> None:
+        if not self._is_greeted:
+            self._is_greeted = True
+            self._arrival.stop()
+            self._watch_arrival(has_progress=True)
+
+    async def _until_writable(self) -> None:
+        while not self._writable.is_set():
+            await self._writable.wait()
 
     def _write(
         self, operation: int, correlation: int, kind: Kind, header: bytes, *payload: Buffer
     ) -> None:
-        if self._transport is not None:
-            self._transport.writelines(
-                encode_packet(
-                    operation=operation,
-                    kind=kind,
-                    correlation=correlation,
-                    header=header,
-                    payload=payload,
-                )
+        if not self._is_open:
+            return
+        assert self._transport is not None, "open"
+        self._transport.writelines(
+            encode_packet(
+                operation=operation,
+                kind=kind,
+                correlation=correlation,
+                header=header,
+                payload=payload,
             )
+        )
+        self._unsent = self._transport.get_write_buffer_size()
 
-    def _finished(self, size: int, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        self._budget.give_back(size)
-        self._pace()
+    # Pace.
 
     def _watch_arrival(self, *, has_progress: bool) -> None:
-        """Bound the time and the memory of a request that has begun to arrive."""
+        """Bound the time of a request that has begun to arrive."""
         if not self._reader.held:
             if self._is_greeted:
-                self._disarm()
+                self._arrival.stop()
+        elif self._is_greeted and (has_progress or not self._arrival.is_set):
+            self._arrival.set(REQUEST_SECONDS_MAX)
+
+    def _too_slow(self) -> None:
+        self.refuse(InvalidRequestError("the request did not arrive in time"))
+
+    def _watch_departure(self) -> None:
+        """Bound the time in which a client takes nothing of its replies."""
+        assert self._transport is not None, "open"
+        self._unsent = self._transport.get_write_buffer_size()
+        self._departure.set(REPLY_SECONDS_MAX)
+
+    def _not_taken(self) -> None:
+        assert self._transport is not None, "open"
+        if self._transport.get_write_buffer_size() < self._unsent:
+            self._watch_departure()
             return
-        if has_progress or self._timer is None:
-            self._arm(REQUEST_SECONDS_MAX if self._is_greeted else HELLO_SECONDS_MAX)
+        log.info("connection dropped: its replies are not taken", peer=self._peer)
+        self.abort()
 
     def _take_share(self) -> None:
         """Set memory aside for a large request that is arriving, or wait for it."""
@@ -190,7 +272,7 @@ class Connection(asyncio.Protocol):
             return
         needed = self._reader.needed if self._reader.held else 0
         wanted = needed if needed > REQUEST_BUFFER_FREE_BYTES else 0
-        self._is_waiting_for_share = not self._budget.take(wanted, self._granted)
+        self._is_waiting_for_share = not self._requests.take(wanted, self._granted)
         self._share = wanted
 
     def _granted(self) -> None:
@@ -198,42 +280,31 @@ class Connection(asyncio.Protocol):
         if self._transport is None:
             # The connection ended while it waited.
             self._release_share()
-            return
-        self._arm(REQUEST_SECONDS_MAX)
         self._pace()
 
     def _release_share(self) -> None:
         if self._share and not self._is_waiting_for_share:
             share, self._share = self._share, 0
-            self._budget.give_back(share)
+            self._requests.give_back(share)
 
     def _pace(self) -> None:
+        """Read on or stop reading."""
         if self._transport is None or self._transport.is_closing():
             return
         should_pause = (
-            not self._is_writable
+            bool(self._backlog)
+            or not self._writable.is_set()
             or self._is_waiting_for_share
+            or self._is_stopping
             or len(self._tasks) >= CONNECTION_REQUESTS_MAX
         )
-        if should_pause and not self._is_paused:
-            self._transport.pause_reading()
-        elif self._is_paused and not should_pause:
-            self._transport.resume_reading()
-        self._is_paused = should_pause
-
-    def _arm(self, seconds: float) -> None:
-        self._disarm()
-        self._timer = asyncio.get_running_loop().call_later(seconds, self._too_slow)
-
-    def _disarm(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _too_slow(self) -> None:
-        self._timer = None
-        if self._is_waiting_for_share:
-            # It is the broker that keeps this one waiting.
-            self._arm(REQUEST_SECONDS_MAX)
+        if should_pause == self._is_paused:
             return
-        self.refuse(InvalidRequestError("the request did not arrive in time"))
+        self._is_paused = should_pause
+        if should_pause:
+            self._transport.pause_reading()
+            # It is the broker that keeps the client waiting now.
+            self._arrival.stop()
+        else:
+            self._transport.resume_reading()
+            self._watch_arrival(has_progress=True)

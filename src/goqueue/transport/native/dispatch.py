@@ -35,7 +35,7 @@ class Dispatch:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._server = f"goqueue/{version('goqueue')}"
-        self._operations: dict[int, tuple[Callable[[bytes | memoryview], Any], Any]] = {}
+        self._operations: dict[int, tuple[Callable[[Buffer], Any], Any]] = {}
         self._add(Operation.HELLO, calls.Hello, self._hello)
         self._add(Operation.PING, calls.Nothing, self._ping)
         self._add(Operation.CREATE_TOPIC, calls.CreateTopic, self._create_topic)
@@ -149,7 +149,7 @@ class Dispatch:
                     outcome.next_offset,
                     outcome.start_offset,
                     outcome.end_offset,
-                    [tuple(gap) for gap in outcome.gaps],
+                    [(gap.start_offset, gap.end_offset) for gap in outcome.gaps],
                 )
             )
         return Reply(calls.Fetched(answers), payload)
