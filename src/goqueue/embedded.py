@@ -40,6 +40,9 @@ class EmbeddedLink:
         )
         return Answer(msgspec.msgpack.encode(reply.header), frames)
 
+    def drop(self) -> None:
+        """Give up nothing: there is no connection."""
+
     async def close(self) -> None:
         """End nothing: the broker is stopped by who started it."""
 

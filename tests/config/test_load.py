@@ -113,13 +113,13 @@ def test_every_problem_is_listed_at_once() -> None:
     assert lines == [
         "the configuration has 5 problems:",
         "  1. listners.http: no such setting; did you mean listeners.http? (file settings.yaml)",
-        "  2. limits.connections: 0 is not between 1 and 1000000 (file settings.yaml)",
+        "  2. data_dir: must not be empty (flag --data)",
         "  3. node_id: must not contain whitespace (environment GOQUEUE_BROKER_NODEID)",
         (
             "  4. log.level: 'loud' is not one of debug, info, warning, error"
             " (environment GOQUEUE_LOG_LEVEL)"
         ),
-        "  5. data_dir: must not be empty (flag --data)",
+        "  5. limits.connections: 0 is not between 1 and 1000000 (file settings.yaml)",
     ]
 
 

@@ -106,6 +106,12 @@ REQUEST_BUFFER_BYTES_MAX: Final = 256 * MiB
 REQUEST_BUFFER_FREE_BYTES: Final = 64 * KiB
 """A request up to this size needs no share of the common buffer."""
 
+REPLY_BUFFER_BYTES_MAX: Final = 256 * MiB
+"""Bytes read from the log and not yet taken by their readers, over all native connections."""
+
+REPLY_BYTES_MIN: Final = 64 * KiB
+"""What a reply may hold however full the common buffer is, so that every reader gets on."""
+
 FETCH_BYTES_MAX: Final = 32 * MiB
 """Most bytes one fetch may ask for."""
 
@@ -139,4 +145,5 @@ assert FRAME_BYTES_MAX <= FETCH_BYTES_MAX
 assert VALUE_BYTES_MAX <= BATCH_BYTES_MAX
 assert PRODUCER_REQUESTS_IN_FLIGHT_MAX <= PRODUCER_BATCHES_REMEMBERED
 assert REQUEST_BYTES_MAX < REQUEST_BUFFER_BYTES_MAX
+assert 8 * FETCH_BYTES_MAX <= REPLY_BUFFER_BYTES_MAX, "an idle broker grants any fetch in full"
 assert SEGMENT_BYTES < 2 * GiB

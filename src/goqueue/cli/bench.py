@@ -107,9 +107,11 @@ def _client(session: Session, *, embedded: bool) -> "Iterator[Client]":
         with session.connect() as client:
             yield client
         return
-    # Only measuring needs the broker in here.
+    # Only measuring needs the broker in here, and its log would be in the way.
     import goqueue  # noqa: PLC0415
+    from goqueue.observability.logging import configure_logging  # noqa: PLC0415
 
+    configure_logging(level="error", style="auto")
     directory = tempfile.mkdtemp(prefix="goqueue-bench-")
     try:
         with goqueue.open(directory) as client:

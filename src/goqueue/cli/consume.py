@@ -13,10 +13,10 @@ from goqueue.base.errors import DataLossError
 from goqueue.cli.failure import usage
 from goqueue.cli.message_format import (
     FORMAT_HELP,
-    PERSON_FORMAT,
     PIPE_FORMAT,
     Piece,
     compile_format,
+    for_people,
     lost,
     structured,
 )
@@ -33,12 +33,15 @@ FromText = Annotated[
     typer.Option(
         "--from",
         help="Where to begin: beginning, end, an offset, -10 (the last ten of each partition),"
-        " @time or @-1h. [beginning]",
+        " @time or @-1h.",
+        show_default="beginning",
     ),
 ]
 ToText = Annotated[
     str | None,
-    typer.Option("--to", help="Where to end, not included; written like --from. [end]"),
+    typer.Option(
+        "--to", help="Where to end, not included; written like --from.", show_default="end"
+    ),
 ]
 OffsetNumber = Annotated[int | None, typer.Option("--offset", help="Same as --from OFFSET.")]
 FromBeginning = Annotated[bool, typer.Option("--from-beginning", help="Same as --from beginning.")]
@@ -50,7 +53,9 @@ Count = Annotated[
 ]
 PartitionNumbers = Annotated[
     list[int] | None,
-    typer.Option("-p", "--partition", help="Read this partition only; repeatable. [all]"),
+    typer.Option(
+        "-p", "--partition", help="Read this partition only; repeatable.", show_default="all"
+    ),
 ]
 FormatText = Annotated[str | None, typer.Option("--format", help=FORMAT_HELP)]
 SkipGaps = Annotated[
@@ -125,6 +130,10 @@ def consume(
             _print(reading.messages(client, topic), write, at_once=follow)
         except DataLossError as error:
             raise lost(error) from error
+        except KeyboardInterrupt:
+            # The way to end a reader that follows, so it is no failure.
+            if not follow:
+                raise
 
 
 def _start(text: str | None, offset: int | None, *, from_beginning: bool, from_latest: bool) -> str:
@@ -151,9 +160,10 @@ def _writer(session: Session, text: str | None) -> Piece:
             raise usage(f"--format and -o {asked} exclude each other")
         return compile_format(text, is_terminal=is_terminal)
     if asked in (Output.JSON, Output.YAML):
-        return structured(asked)
-    usual = PERSON_FORMAT if is_terminal or asked is Output.TABLE else PIPE_FORMAT
-    return compile_format(usual, is_terminal=is_terminal or asked is Output.TABLE)
+        return structured(asked, is_terminal=is_terminal)
+    if is_terminal or asked is Output.TABLE:
+        return for_people
+    return compile_format(PIPE_FORMAT, is_terminal=False)
 
 
 def _print(messages: "Iterator[Message]", write: Piece, *, at_once: bool) -> None:

@@ -1,20 +1,25 @@
 """``goqueue doctor``: the health of this machine, of the data directory and of the broker."""
 
 import os
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from goqueue.cli.checkup import Checkup, Finding, State
 from goqueue.cli.failure import FAILED
-from goqueue.cli.output import Grid, remark
+from goqueue.cli.output import print_data, remark, say
 from goqueue.cli.serve import Config
 from goqueue.cli.session import Session, command
+from goqueue.cli.terminal import escape, style
 from goqueue.config.load import load_config
 
+_COLOURS: Final = {State.OK: "32", State.WARN: "33", State.FAIL: "31;1"}
+
 DataOption = Annotated[
-    str | None, typer.Option("--data", "-d", help="Data directory to look at [as configured].")
+    str | None,
+    typer.Option("--data", "-d", help="Data directory to look at.", show_default="as configured"),
 ]
 
 
@@ -37,14 +42,23 @@ def doctor(session: Session, data: DataOption = None, config: Config = None) -> 
         {"check": one.check, "state": one.state.value, "found": one.found, "advice": one.advice}
         for one in findings
     ]
-    rows = [(one.state.value, one.check, one.found, one.advice) for one in findings]
-    session.show(plain, Grid(columns=("STATE", "CHECK", "FOUND", "ADVICE"), rows=rows))
+    if session.is_table:
+        for one in findings:
+            say(_line(one))
+    else:
+        print_data(session.output, plain)
     broken = sum(one.state is State.FAIL for one in findings)
     warned = sum(one.state is State.WARN for one in findings)
     if session.is_table:
         remark(f"{broken} broken, {warned} worth a look, {len(findings) - broken - warned} fine")
     if broken:
         raise typer.Exit(FAILED)
+
+
+def _line(finding: Finding) -> str:
+    state = style(f"{finding.state.value:<5}", _COLOURS[finding.state], sys.stdout)
+    advice = f"\n{'':21}{style(finding.advice, '36', sys.stdout)}" if finding.advice else ""
+    return f"{state} {finding.check:<14} {escape(finding.found)}{advice}"
 
 
 def _warning(text: str) -> Finding:

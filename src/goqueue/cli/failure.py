@@ -83,7 +83,9 @@ def _system_text(error: OSError) -> str:
 
 
 def tell(failure: Failure, *, as_json: bool) -> None:
-    """Write a failure to stderr."""
+    """Write a failure to stderr; one without a message has already been explained by a help."""
+    if not failure.message:
+        return
     if as_json:
         told = {"code": failure.code, "message": failure.message, "hint": failure.hint or None}
         sys.stderr.write(json.dumps({"error": told}) + "\n")

@@ -5,6 +5,7 @@ import contextlib
 import errno
 import os
 import resource
+import shutil
 import signal
 import socket
 import sys
@@ -15,8 +16,10 @@ import uvloop
 from rich.console import Console
 from rich.panel import Panel
 from rich.table import Table
+from rich.text import Text
 
 from goqueue.base.units import SECOND_MS
+from goqueue.cli.contexts import DEFAULT_SERVER
 from goqueue.cli.failure import FAILED, Failure
 from goqueue.config.address import parse_address
 from goqueue.config.load import Loaded
@@ -124,23 +127,32 @@ def _why_not(text: str) -> str:
 
 def _welcome(config: BrokerConfig, *, native: str, http: str) -> None:
     """Tell a person what runs where, and what to try next."""
+    url = f"http://{reachable(http)}"
     where = Table.grid(padding=(0, 2))
-    where.add_row("native", f"[bold]{native}[/]", "SDK and command line")
-    where.add_row("http", f"[bold]http://{http}[/]", f"API; documented at http://{http}/docs")
-    where.add_row("data", f"[bold]{config.data_dir}[/]", "everything that is stored")
-    server = "" if native == "127.0.0.1:7070" else f" -s {native}"
-    lines = (
-        "",
-        "Try in another terminal:",
-        f"  [cyan]goqueue topic create orders{server}[/]",
-        f"  [cyan]echo hello | goqueue produce orders{server}[/]",
-        f"  [cyan]goqueue consume orders --follow{server}[/]",
-        "",
-        "Ctrl-C stops the broker.",
-    )
+    for name, place, purpose in (
+        ("native", native, "SDK and command line"),
+        ("http", url, f"API; documented at {url}/docs"),
+        ("data", config.data_dir, "everything that is stored"),
+    ):
+        where.add_row(name, Text(place, "bold"), purpose)
+    program = "goqueue" if shutil.which("goqueue") else sys.argv[0]
+    server = "" if native == DEFAULT_SERVER else f" -s {reachable(native)}"
     body = Table.grid()
     body.add_row(where)
-    for line in lines:
-        body.add_row(line)
-    title = f"GoQueue broker {config.node_id}"
+    body.add_row("\nTry in another terminal:")
+    for line in (
+        f"  {program} topic create orders{server}",
+        f"  echo hello | {program} produce orders{server}",
+        f"  {program} consume orders --follow{server}",
+    ):
+        body.add_row(Text(line, "cyan"))
+    body.add_row("\nCtrl-C stops the broker.")
+    title = Text(f"GoQueue broker {config.node_id}")
     Console(file=sys.stderr).print(Panel(body, title=title, expand=False, padding=(1, 2)))
+
+
+def reachable(listener: str) -> str:
+    """Return an address that can be connected to from this machine."""
+    address = parse_address(listener)
+    everywhere = address.host in {"", "0.0.0.0", "::"}  # noqa: S104 - recognised, not bound
+    return str(address._replace(host="127.0.0.1") if everywhere else address)

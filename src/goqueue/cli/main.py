@@ -20,7 +20,7 @@ from goqueue.cli import (
     version,
 )
 from goqueue.cli.failure import EXIT_CODES, INTERRUPTED, OK, asks_for_json, tell, translate
-from goqueue.cli.session import add_common_options
+from goqueue.cli.session import OutputClosedError, add_common_options
 
 PROGRAM: Final = "goqueue"
 ALIASES: Final = ("goqueue-cli", "goqueue-admin")
@@ -59,9 +59,8 @@ def run(arguments: list[str], *, program: str = PROGRAM) -> int:
     """Run one command; return the exit code. Whatever goes wrong is told in a line."""
     try:
         code = app(args=arguments, prog_name=program, standalone_mode=False)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # Somebody like `head` has seen enough. Nothing more can be said on this pipe.
+    except OutputClosedError:
+        # What is still buffered goes nowhere, instead of failing when the interpreter ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
     except (KeyboardInterrupt, typer.Abort):

@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from goqueue.base.units import US_PER_MS
 from goqueue.cli.failure import Failure, usage
 from goqueue.cli.output import Output, dump
@@ -16,7 +18,6 @@ if TYPE_CHECKING:
     from goqueue import Message
 
 PIPE_FORMAT: Final = r"%v\n"
-PERSON_FORMAT: Final = r"%p:%o  %T  %k  %v  %h\n"
 
 FORMAT_HELP: Final = r"""What to print for each message: %t topic, %p partition, %o offset, %k key,
 %v value, %h headers, %T time, %s milliseconds since 1970, %P priority, %K and %V sizes of key and
@@ -27,6 +28,11 @@ _TOKEN: Final = re.compile(r"%(.)|\\(x[0-9A-Fa-f]{2}|.)|([^%\\]+)|(.)", re.DOTAL
 _ESCAPES: Final = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
 
 Piece = Callable[["Message"], bytes]
+
+
+def moment(timestamp_us: int) -> str:
+    """Return a time for people: RFC 3339 in UTC, with the microseconds there are."""
+    return format_time_us(timestamp_us).removesuffix("000Z") + "Z"
 
 
 def _number(value: int) -> bytes:
@@ -45,7 +51,7 @@ _PIECES: Final[Mapping[str, Piece]] = {
     "k": lambda message: message.key or b"",
     "v": lambda message: message.value or b"",
     "h": _headers,
-    "T": lambda message: format_time_us(message.timestamp_us).encode(),
+    "T": lambda message: moment(message.timestamp_us).encode(),
     "s": lambda message: _number(message.timestamp_us // US_PER_MS),
     "P": lambda message: _PRIORITIES[message.priority].encode(),
     "K": lambda message: _number(len(message.key or b"")),
@@ -57,6 +63,8 @@ _STRANGERS: Final = frozenset("kvh")
 
 def compile_format(text: str, *, is_terminal: bool) -> Piece:
     """Turn a format string into a function; on a terminal what strangers wrote is made harmless."""
+    if text == PIPE_FORMAT and not is_terminal:
+        return _value_line
     pieces: list[Piece] = []
     for letter, escaped, plain, alone in _TOKEN.findall(text):
         if alone:
@@ -68,6 +76,10 @@ def compile_format(text: str, *, is_terminal: bool) -> Piece:
     if len(pieces) == 1:
         return pieces[0]
     return lambda message: b"".join([piece(message) for piece in pieces])
+
+
+def _value_line(message: "Message") -> bytes:
+    return (message.value or b"") + b"\n"
 
 
 def _piece(letter: str, *, is_terminal: bool) -> Piece:
@@ -93,11 +105,26 @@ def _unescape(text: str) -> bytes:
     return _ESCAPES[text]
 
 
-def structured(output: Output) -> Piece:
+def for_people(message: "Message") -> bytes:
+    """Write a message as one line that is safe to look at."""
+    parts = [
+        f"{message.partition}:{message.offset}",
+        moment(message.timestamp_us),
+        "-" if message.key is None else escape(text_of(message.key)),
+        "(tombstone)" if message.value is None else escape(text_of(message.value)),
+    ]
+    if message.headers:
+        parts.append(f"{{{escape(text_of(_headers(message)))}}}")
+    return "  ".join(parts).encode() + b"\n"
+
+
+def structured(output: Output, *, is_terminal: bool) -> Piece:
     """Return the function that writes JSON lines, or YAML documents."""
     if output is Output.YAML:
         return lambda message: b"---\n" + dump(Output.YAML, plain_message(message)).encode()
-    return lambda message: json.dumps(plain_message(message)).encode() + b"\n"
+    if is_terminal:
+        return lambda message: json.dumps(plain_message(message)).encode() + b"\n"
+    return lambda message: msgspec.json.encode(plain_message(message)) + b"\n"
 
 
 def plain_message(message: "Message") -> dict[str, Any]:

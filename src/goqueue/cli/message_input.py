@@ -2,21 +2,25 @@
 
 import base64
 import binascii
-import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from enum import Enum
-from typing import Final
+from functools import cached_property
+from typing import BinaryIO, Final
+
+import msgspec
 
 from goqueue.base.limits import VALUE_BYTES_MAX
-from goqueue.cli.failure import Failure
+from goqueue.base.units import MiB
 from goqueue.wire.times import parse_time_us
 
 COMMENT: Final = b"#"
 LINE_BYTES_MAX: Final = 2 * VALUE_BYTES_MAX
 """A line longer than this is no message: JSON and base64 do not even double one."""
+
+CHUNK_BYTES: Final = 1 * MiB
 
 _FIELDS: Final = (
     "value",
@@ -42,8 +46,7 @@ class Style(Enum):
     MIXED = "mixed"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outgoing:
+class Outgoing(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A message to be published."""
 
     value: bytes | None
@@ -54,8 +57,19 @@ class Outgoing:
     dedup_id: str | None = None
     timestamp: datetime | None = None
 
+    @property
+    def is_plain(self) -> bool:
+        """Tell whether there is nothing but a key and a value."""
+        return (
+            self.headers is None
+            and self.priority is None
+            and self.partition is None
+            and self.dedup_id is None
+            and self.timestamp is None
+        )
 
-@dataclass(slots=True)
+
+@dataclass
 class MessageLines:
     """Turns lines into messages, with what the command line says of all of them."""
 
@@ -66,24 +80,27 @@ class MessageLines:
     priority: str | None = None
     partition: int | None = None
     skipped: int = 0
+    number: int = 0
 
     def read(self, lines: Iterable[bytes]) -> Iterator[Outgoing]:
-        """Yield the messages of the lines; a bad one raises Failure with its number."""
-        for number, raw in enumerate(lines, 1):
-            line = raw.removesuffix(b"\n").removesuffix(b"\r")
-            if len(line) > LINE_BYTES_MAX:
-                raise _bad_line(number, f"has more than {LINE_BYTES_MAX} bytes")
-            if self.style is not Style.LINES and self._is_skipped(line):
+        """Yield the messages of the lines; a bad one raises ValueError, ``number`` says which."""
+        is_simple = self.style is Style.LINES and not self.key_delimiter and self._says_nothing
+        for line in lines:
+            self.number += 1
+            if is_simple:
+                yield Outgoing(value=line)
+            elif self.style is not Style.LINES and self._is_skipped(line):
                 self.skipped += 1
-                continue
-            try:
-                yield self._complete(self._read_line(line))
-            except ValueError as error:
-                raise _bad_line(number, str(error)) from error
+            else:
+                yield self.one(line)
 
-    def one(self, text: bytes) -> Outgoing:
-        """Return the message of a single value."""
-        return self._complete(self._split_key(text))
+    def one(self, line: bytes) -> Outgoing:
+        """Return the message of a single line."""
+        return self._complete(self._read_line(line))
+
+    @cached_property
+    def _says_nothing(self) -> bool:
+        return not self.headers and (self.key, self.priority, self.partition) == (None,) * 3
 
     def _is_skipped(self, line: bytes) -> bool:
         stripped = line.strip()
@@ -101,11 +118,13 @@ class MessageLines:
             return Outgoing(value=line)
         key, delimiter, value = line.partition(self.key_delimiter)
         if not delimiter:
-            raise ValueError(f"has no {self.key_delimiter.decode()!r} between key and value")
+            raise ValueError(f"no {self.key_delimiter.decode()!r} between key and value")
         return Outgoing(value=value, key=key)
 
     def _complete(self, message: Outgoing) -> Outgoing:
         """Add what the command line says, where the message itself says nothing."""
+        if self._says_nothing:
+            return message
         headers = {**self.headers, **(message.headers or {})}
         return Outgoing(
             value=message.value,
@@ -118,13 +137,26 @@ class MessageLines:
         )
 
 
+def split_lines(stream: BinaryIO, advance: Callable[[int], None]) -> Iterator[bytes]:
+    """Yield lines without their ends as soon as they come; one that never ends is refused."""
+    rest = b""
+    while chunk := stream.read1(CHUNK_BYTES):  # type: ignore[attr-defined]
+        *lines, rest = (rest + chunk).split(b"\n")
+        yield from lines
+        if len(rest) > LINE_BYTES_MAX:
+            raise ValueError(f"more than {LINE_BYTES_MAX} bytes")
+        advance(len(chunk))
+    if rest:
+        yield rest
+
+
 def looks_like_message(line: bytes) -> bool:
     """Tell whether a line is a JSON message rather than a value that happens to be JSON."""
     if not line.lstrip().startswith(b"{"):
         return False
     try:
-        content = json.loads(line)
-    except ValueError:
+        content = msgspec.json.decode(line)
+    except msgspec.DecodeError:
         return False
     return "value" in content and set(content) <= {*_FIELDS, *_READ_ONLY}
 
@@ -132,18 +164,18 @@ def looks_like_message(line: bytes) -> bool:
 def parse_message(line: bytes) -> Outgoing:
     """Read one JSON message, or raise ValueError naming the field at fault."""
     try:
-        content = json.loads(line)
-    except ValueError as error:
-        raise ValueError(f"is not JSON: {error}") from error
+        content = msgspec.json.decode(line)
+    except msgspec.DecodeError as error:
+        raise ValueError(f"not JSON: {error}") from error
     if not isinstance(content, dict):
-        raise ValueError('is not a JSON object such as {"key": "k", "value": "v"}')  # noqa: TRY004
+        raise ValueError('not a JSON object such as {"key": "k", "value": "v"}')  # noqa: TRY004
     for name in content:
         if name not in _FIELDS and name not in _READ_ONLY:
             close = get_close_matches(name, _FIELDS, n=1)
             hint = f"; did you mean {close[0]!r}?" if close else f"; there are {', '.join(_FIELDS)}"
-            raise ValueError(f"has an unknown field {name!r}{hint}")
+            raise ValueError(f"unknown field {name!r}{hint}")
     if "value" not in content:
-        raise ValueError("has no value")
+        raise ValueError("no value")
     return Outgoing(
         value=_bytes(content["value"], _word(content, "encoding"), "value"),
         key=_bytes(content.get("key"), _word(content, "key_encoding"), "key"),
@@ -174,8 +206,7 @@ def _bytes(value: object, encoding: str | None, name: str) -> bytes | None:
             raise ValueError(f"{name} is not base64: {error}") from error
     if encoding not in (None, "text"):
         raise ValueError(f'{name}: the encoding must be "base64" or "text"')
-    text = value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
-    return text.encode()
+    return value.encode() if isinstance(value, str) else msgspec.json.encode(value)
 
 
 def _headers(value: object, encoding: str | None) -> dict[str, bytes | str] | None:
@@ -196,7 +227,3 @@ def _time(text: str | None) -> datetime | None:
     if text is None:
         return None
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=parse_time_us(text))
-
-
-def _bad_line(number: int, reason: str) -> Failure:
-    return Failure(f"line {number} {reason}", code="bad_line")

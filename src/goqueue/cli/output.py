@@ -39,6 +39,11 @@ def remark(text: str) -> None:
     sys.stderr.flush()
 
 
+def count(number: int, noun: str) -> str:
+    """Return a number with its noun: "1 topic", "2,000 topics"."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 def print_data(output: Output, data: object) -> None:
     """Print plain values as JSON or YAML."""
     say(dump(output, data).rstrip("\n"))

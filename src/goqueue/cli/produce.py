@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from goqueue.base.errors import GoQueueError
 from goqueue.base.units import format_size_bytes
 from goqueue.cli.failure import Failure, usage
-from goqueue.cli.message_input import LINE_BYTES_MAX, MessageLines, Outgoing, Style
-from goqueue.cli.output import print_data, remark, say
+from goqueue.cli.message_input import MessageLines, Outgoing, Style, split_lines
+from goqueue.cli.output import count, print_data, remark, say
 from goqueue.cli.progress import bytes_bar
 from goqueue.cli.session import Session, command
 from goqueue.cli.topic import TopicArgument
@@ -123,11 +123,7 @@ def produce(
         if message is not None:
             _publish_one(session, producer, _only(reader, message))
             return
-        for outgoing in reader.read(_lines(file, stack)):
-            _send(producer, outgoing)
-            tally.sent += 1
-            tally.size_bytes += len(outgoing.value or b"")
-        producer.flush()
+        _publish_lines(producer, reader, _lines(file, stack), tally)
     _summarise(session, topic, tally, reader.skipped)
 
 
@@ -164,15 +160,15 @@ class Tally:
 
 
 def _only(reader: MessageLines, text: str) -> Outgoing:
-    if reader.style is Style.JSON:
-        return next(iter(reader.read([text.encode()])))
     try:
         return reader.one(text.encode())
     except ValueError as error:
-        raise usage(f"--message {error}") from error
+        raise usage(f"--message: {error}") from error
 
 
 def _send(producer: "Producer", message: Outgoing) -> "SendFuture":
+    if message.is_plain:
+        return producer.send(message.value, key=message.key)
     return producer.send(
         message.value,
         key=message.key,
@@ -182,6 +178,25 @@ def _send(producer: "Producer", message: Outgoing) -> "SendFuture":
         dedup_id=message.dedup_id,
         timestamp=message.timestamp,
     )
+
+
+def _publish_lines(
+    producer: "Producer", reader: MessageLines, lines: Iterator[bytes], tally: Tally
+) -> None:
+    """Publish every line; a bad one ends it, and says what became of those before it."""
+    try:
+        for outgoing in reader.read(lines):
+            _send(producer, outgoing)
+            tally.sent += 1
+            tally.size_bytes += len(outgoing.value or b"")
+    except (GoQueueError, ValueError) as error:
+        producer.flush()
+        before = count(tally.sent - tally.failures, "message")
+        raise Failure(
+            f"line {reader.number}: {error}; {before} before it published",
+            code=getattr(error, "code", "bad_line"),
+        ) from error
+    producer.flush()
 
 
 def _publish_one(session: Session, producer: "Producer", message: Outgoing) -> None:
@@ -207,7 +222,7 @@ def _lines(file: Path | None, stack: ExitStack) -> Iterator[bytes]:
     if file is None:
         if sys.stdin.isatty():
             remark("type messages, one a line; Ctrl-D ends")
-        yield from _bounded(sys.stdin.buffer)
+        yield from split_lines(sys.stdin.buffer, lambda _: None)
         return
     try:
         content = stack.enter_context(file.open("rb"))
@@ -216,15 +231,7 @@ def _lines(file: Path | None, stack: ExitStack) -> Iterator[bytes]:
             f"{file}: {(error.strerror or str(error)).lower()}", code="no_file"
         ) from error
     advance = stack.enter_context(bytes_bar(file.name, file.stat().st_size))
-    for line in _bounded(content):
-        yield line
-        advance(len(line))
-
-
-def _bounded(stream: BinaryIO) -> Iterator[bytes]:
-    """Yield lines, none of them longer than a line may be by more than its end."""
-    while line := stream.readline(LINE_BYTES_MAX + 2):
-        yield line
+    yield from split_lines(content, advance)
 
 
 def _summarise(session: Session, topic: str, tally: Tally, skipped: int) -> None:

@@ -19,15 +19,18 @@ OPTIMISED: Final = (
 )
 
 Data = Annotated[
-    str | None, typer.Option("--data", "-d", help="Data directory, made if missing [./data].")
+    str | None,
+    typer.Option("--data", "-d", help="Data directory, made if missing.", show_default="./data"),
 ]
 Native = Annotated[
-    str | None, typer.Option(help="Address of the native protocol [127.0.0.1:7070].")
+    str | None, typer.Option(help="Address of the native protocol.", show_default="127.0.0.1:7070")
 ]
-Http = Annotated[str | None, typer.Option(help="Address of HTTP [127.0.0.1:8080].")]
-NodeId = Annotated[str | None, typer.Option(help="Name of this broker [node-1].")]
-LogLevel = Annotated[str | None, typer.Option(help="debug, info, warning or error [info].")]
-LogFormat = Annotated[str | None, typer.Option(help="auto, console or json [auto].")]
+Http = Annotated[str | None, typer.Option(help="Address of HTTP.", show_default="127.0.0.1:8080")]
+NodeId = Annotated[str | None, typer.Option(help="Name of this broker.", show_default="node-1")]
+LogLevel = Annotated[
+    str | None, typer.Option(help="debug, info, warning or error.", show_default="info")
+]
+LogFormat = Annotated[str | None, typer.Option(help="auto, console or json.", show_default="auto")]
 Config = Annotated[
     Path | None,
     typer.Option(help="YAML file with settings; also GOQUEUE_CONFIG, or ./goqueue.yaml."),

@@ -46,6 +46,10 @@ class Common:
         return replace(other, **given)
 
 
+class OutputClosedError(Exception):
+    """Whoever read our output, such as ``head``, has seen enough."""
+
+
 class Session:
     """One run of one command."""
 
@@ -256,7 +260,11 @@ def command(
             given = {key: arguments.pop(key) for key in common}
             merged = Common(**cast("Any", given)).over(typer_context.obj)
             program = typer_context.find_root().info_name or ""
-            function(Session(merged, os.environ, program), **arguments)
+            try:
+                function(Session(merged, os.environ, program), **arguments)
+                sys.stdout.flush()
+            except BrokenPipeError as error:
+                raise OutputClosedError from error
 
         _dress(run, function, [_CONTEXT_PARAMETER, *own, *_parameters(common)])
         app.command(name)(run)

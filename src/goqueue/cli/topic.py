@@ -8,7 +8,8 @@ import typer
 from goqueue.base.errors import TopicExistsError
 from goqueue.base.units import HOUR_MS, US_PER_MS, format_duration_ms, format_size_bytes
 from goqueue.cli.failure import usage
-from goqueue.cli.output import Grid, print_data, print_grid, print_pairs, remark, say
+from goqueue.cli.message_format import moment
+from goqueue.cli.output import Grid, count, print_data, print_grid, print_pairs, remark, say
 from goqueue.cli.session import Common, Session, add_common_options, command, confirm
 from goqueue.wire.times import format_time_us
 
@@ -108,7 +109,7 @@ def create(
     if not session.is_table:
         print_data(session.output, {"created": is_new, **_plain(state)})
     elif is_new:
-        say(f"topic {name} created with {len(state.partitions)} partitions")
+        say(f"topic {name} created with {count(len(state.partitions), 'partition')}")
     else:
         say(f"topic {name} exists")
 
@@ -151,8 +152,8 @@ def describe(session: Session, name: TopicArgument) -> None:
     print_pairs(
         {
             "name": state.name,
-            "created": plain["created"],
-            "messages": plain["messages"],
+            "created": moment(state.created_ms * US_PER_MS),
+            "messages": f"{plain['messages']:,}",
             "size": format_size_bytes(sum(one.size_bytes for one in state.partitions)),
             **_readable(state),
         }
@@ -176,7 +177,7 @@ def delete(session: Session, name: TopicArgument, force: Force = False) -> None:
     with session.connect() as client:
         state = client.describe_topic(name)
         messages = sum(one.end_offset - one.start_offset for one in state.partitions)
-        confirm(f"{name} and its {messages} messages will be gone.", is_forced=force)
+        confirm(f"{name} and its {count(messages, 'message')} will be gone.", is_forced=force)
         client.delete_topic(name)
     if session.is_table:
         say(f"topic {name} deleted")
@@ -217,7 +218,7 @@ def _plain(state: "TopicState") -> dict[str, object]:
     parts = state.partitions
     return {
         "name": state.name,
-        "created": format_time_us(state.created_ms * US_PER_MS),
+        "created_at": format_time_us(state.created_ms * US_PER_MS),
         "messages": sum(one.end_offset - one.start_offset for one in parts),
         "size_bytes": sum(one.size_bytes for one in parts),
         "settings": dict(state.settings),

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from goqueue.base.errors import DataDirLockedError
 from goqueue.base.units import format_size_bytes
 from goqueue.cli.failure import FAILED, Failure
-from goqueue.cli.output import Grid, print_data, print_grid, remark
+from goqueue.cli.output import Grid, count, print_data, print_grid, remark
 from goqueue.cli.progress import bytes_bar
 from goqueue.cli.session import Session, command
 
@@ -44,7 +45,11 @@ def verify(session: Session, data_dir: DataDir, deep: Deep = False) -> None:
             hint="name the directory that `goqueue serve --data` uses",
         )
     disk = ReadOnlyDisk(data_dir)
-    disk.lock()
+    try:
+        disk.lock()
+    except DataDirLockedError as error:
+        hint = "stop that broker first: a directory is checked at rest"
+        raise Failure(error.message, code=error.code, hint=hint) from error
     started = time.perf_counter()
     try:
         verification = Verification(disk, is_deep=deep)
@@ -66,10 +71,11 @@ def _print(session: Session, report: "Report", *, data_dir: Path, seconds: float
     if report.findings:
         rows = [(one.severity.value, one.path, one.text) for one in report.findings]
         print_grid(Grid(columns=("KIND", "FILE", "FINDING"), rows=rows))
-    verdict = "all good" if report.is_clean else f"{report.problems} problems"
+    verdict = "all good" if report.is_clean else count(report.problems, "problem")
     remark(
-        f"{data_dir}: {verdict}; checked {report.messages:,} messages in {report.frames:,} frames,"
-        f" {report.segments} segments, {report.partitions} partitions and {report.topics} topics"
+        f"{data_dir}: {verdict}; checked {count(report.messages, 'message')} in"
+        f" {count(report.frames, 'frame')}, {count(report.segments, 'segment')},"
+        f" {count(report.partitions, 'partition')} and {count(report.topics, 'topic')}"
         f" ({format_size_bytes(report.bytes_checked)}, {seconds:.2f} s)"
     )
 

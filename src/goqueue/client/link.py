@@ -11,9 +11,13 @@ from goqueue.base.errors import (
     ClosedError,
     ConnectionLostError,
     DeadlineExceededError,
+    GoQueueError,
     InvalidRequestError,
+    ProtocolError,
+    TooLargeError,
     from_code,
 )
+from goqueue.base.limits import REQUEST_HEADER_BYTES_MAX
 from goqueue.base.units import MiB
 from goqueue.wire import calls
 from goqueue.wire.packet import Buffer, Kind, Operation, Packet, PacketReader, encode_packet
@@ -45,6 +49,10 @@ class Link(Protocol):
         """Send a request and return its reply, or raise what the broker raised."""
         ...
 
+    def drop(self) -> None:
+        """Give up the connection, which does not answer; the next request makes a new one."""
+        ...
+
     async def close(self) -> None:
         """End the link."""
         ...
@@ -54,11 +62,11 @@ class _Connection(asyncio.Protocol):
     """One TCP connection: correlates replies with requests."""
 
     def __init__(self) -> None:
-        self._reader = PacketReader(REPLY_BYTES_MAX)
+        self._reader = PacketReader(REPLY_BYTES_MAX, header_bytes_max=REPLY_BYTES_MAX)
         self._waiting: dict[int, asyncio.Future[Answer]] = {}
         self._transport: asyncio.Transport | None = None
         self._correlation = 0
-        self._reason = "the connection was closed"
+        self._error: GoQueueError = ConnectionLostError("connection lost: it was closed")
         self.is_open = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -67,12 +75,18 @@ class _Connection(asyncio.Protocol):
         self.is_open = True
 
     def data_received(self, data: bytes) -> None:
-        for packet in self._reader.feed(data):
-            self._settle(packet)
+        try:
+            for packet in self._reader.feed(data):
+                self._settle(packet)
+        except (ProtocolError, msgspec.MsgspecError) as error:
+            # Not worth another try: whoever answers is not a broker.
+            self._error = ProtocolError(f"the answer is not of the native protocol: {error}")
+            self.abort()
 
     def _settle(self, packet: Packet) -> None:
         if packet.correlation == 0:
-            self._reason = _decode_failure(packet.header).message
+            reason = _decode_failure(packet.header).message
+            self._error = ConnectionLostError(f"connection lost: {reason}")
             return
         future = self._waiting.pop(packet.correlation, None)
         if future is None or future.done():
@@ -86,17 +100,23 @@ class _Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_open = False
         self._transport = None
-        error = ConnectionLostError(f"connection lost: {exc or self._reason}")
+        if exc is not None:
+            self._error = ConnectionLostError(f"connection lost: {exc}")
         waiting, self._waiting = self._waiting, {}
         for future in waiting.values():
             if not future.done():
-                future.set_exception(error)
+                future.set_exception(self._error)
 
     def send(
         self, operation: Operation, header: calls.Call, payload: Sequence[Buffer]
     ) -> asyncio.Future[Answer]:
         if self._transport is None:
-            raise ConnectionLostError(f"connection lost: {self._reason}")
+            raise self._error
+        encoded = _encode(header)
+        if len(encoded) > REQUEST_HEADER_BYTES_MAX:
+            raise TooLargeError(
+                f"header: {len(encoded)} bytes; the limit is {REQUEST_HEADER_BYTES_MAX}"
+            )
         self._correlation = self._correlation % 0xFFFF_FFFF + 1
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._waiting[self._correlation] = future
@@ -105,15 +125,21 @@ class _Connection(asyncio.Protocol):
                 operation=operation,
                 kind=Kind.REQUEST,
                 correlation=self._correlation,
-                header=_encode(header),
+                header=encoded,
                 payload=payload,
             )
         )
         return future
 
     def close(self) -> None:
+        self.is_open = False
         if self._transport is not None:
             self._transport.close()
+
+    def abort(self) -> None:
+        self.is_open = False
+        if self._transport is not None:
+            self._transport.abort()
 
 
 class NativeLink:
@@ -141,6 +167,11 @@ class NativeLink:
             connection = await self._connect()
         return await connection.send(operation, header, payload)
 
+    def drop(self) -> None:
+        """Give up the connection; requests under way fail, the next one makes a new connection."""
+        if self._connection is not None:
+            self._connection.abort()
+
     async def close(self) -> None:
         """End the connection."""
         self._is_closed = True
@@ -163,23 +194,28 @@ class NativeLink:
             self._connection = task.result()
 
     async def _open(self) -> _Connection:
-        loop = asyncio.get_running_loop()
+        where = f"{self._host}:{self._port}"
+        connection: _Connection | None = None
         try:
             async with asyncio.timeout(self._timeout_s):
+                loop = asyncio.get_running_loop()
                 _, connection = await loop.create_connection(_Connection, self._host, self._port)
-                hello = calls.Hello(
-                    calls.PROTOCOL_VERSION, f"goqueue-python/{version('goqueue')}", self._api_key
-                )
-                await connection.send(Operation.HELLO, hello, ())
-        except TimeoutError as error:
-            raise DeadlineExceededError(
-                f"no answer from {self._host}:{self._port} in {self._timeout_s:g} s"
-            ) from error
-        except OSError as error:
-            raise ConnectionLostError(
-                f"cannot reach a broker at {self._host}:{self._port}: {error}"
-            ) from error
+                await connection.send(Operation.HELLO, hello(self._api_key), ())
+        except BaseException as error:
+            if connection is not None:
+                connection.abort()
+            if isinstance(error, TimeoutError):
+                seconds = f"{self._timeout_s:g}"
+                raise DeadlineExceededError(f"no answer from {where} in {seconds} s") from error
+            if isinstance(error, OSError):
+                raise ConnectionLostError(f"cannot reach a broker at {where}: {error}") from error
+            raise
         return connection
+
+
+def hello(api_key: str | None) -> calls.Hello:
+    """Return what a client says first."""
+    return calls.Hello(calls.PROTOCOL_VERSION, f"goqueue-python/{version('goqueue')}", api_key)
 
 
 def parse_address(address: str) -> tuple[str, int]:

@@ -2,7 +2,8 @@
 
 Lives in the event loop. Several requests are under way at once. When one fails in a way that may
 pass, sending stops until all are answered; then what is not placed is sent again, in order and with
-the same sequence numbers, so the broker recognises what it already has.
+the same sequence numbers, so the broker recognises what it already has. Batches are numbered anew
+only when the broker has said of each that it is not there.
 """
 
 import asyncio
@@ -30,12 +31,20 @@ from goqueue.wire import calls
 from goqueue.wire.packet import Operation
 
 INIT_SECONDS_MAX: Final = 5.0
+ANSWER_SECONDS_MAX: Final = 30.0
+"""A connection on which a request stays unanswered for longer is given up for another."""
+
+UNANSWERED: Final = (ConnectionLostError, DeadlineExceededError)
+"""After these nobody knows whether the broker has the batch."""
+
+NOT_THERE: Final = (OutOfOrderSequenceError, UnknownProducerError)
+"""With these the broker says that it does not have the batch."""
 
 
 class Batch:
     """Messages for one partition, from the pile to their place."""
 
-    __slots__ = ("deadline", "number", "part", "pile", "sequence")
+    __slots__ = ("deadline", "is_unsure", "number", "part", "pile", "sequence")
 
     def __init__(self, pile: Pile, part: Part, *, number: int, deadline: float) -> None:
         self.number = number
@@ -43,6 +52,8 @@ class Batch:
         self.part = part
         self.deadline = deadline
         self.sequence: int | None = None
+        # Sent, but no answer came: the broker may have it.
+        self.is_unsure = False
 
 
 class Sender:
@@ -62,8 +73,9 @@ class Sender:
         self._acks = acks
         self._in_flight_max = in_flight_max
         self._on_settled = on_settled
+        self._unsettled: set[Batch] = set()
         self._queue: deque[list[Batch]] = deque()
-        self._in_flight: dict[asyncio.Task[None], list[Batch]] = {}
+        self._in_flight: dict[asyncio.Task[bool], list[Batch]] = {}
         self._unplaced: list[list[Batch]] = []
         self._sequences: dict[int, int] = {}
         self._identity: calls.ProducerIdentity | None = None
@@ -72,6 +84,7 @@ class Sender:
         self._recovering: asyncio.Task[None] | None = None
         self._idle = asyncio.Event()
         self._idle.set()
+        self._news = asyncio.Event()
         self.on_slot: Callable[[], None] = lambda: None
 
     def __repr__(self) -> str:
@@ -87,18 +100,20 @@ class Sender:
 
     def submit(self, batches: list[Batch]) -> None:
         """Queue the batches of one pile; they go out in one request."""
+        self._unsettled.update(batches)
         self._queue.append(batches)
         self._idle.clear()
         self._pump()
 
     async def idle(self) -> None:
-        """Return when nothing is queued or under way."""
+        """Return when every batch is placed or failed."""
         await self._idle.wait()
 
     async def progress(self) -> None:
-        """Return when some request under way was answered, or at once if none is."""
-        if self._in_flight:
-            await asyncio.wait(set(self._in_flight), return_when=asyncio.FIRST_COMPLETED)
+        """Return when some batch was placed or failed, or at once if there is none."""
+        if self._unsettled:
+            self._news.clear()
+            await self._news.wait()
         await asyncio.sleep(0)
 
     def abort(self) -> None:
@@ -106,62 +121,64 @@ class Sender:
         self._fatal = self._fatal or ClosedError("the producer was closed before this was sent")
         if self._recovering is not None:
             self._recovering.cancel()
-        for task in list(self._in_flight):
+        for task in self._in_flight:
             task.cancel()
-        groups = [*self._unplaced, *self._in_flight.values(), *self._queue]
         self._unplaced, self._queue = [], deque()
-        for batch in (batch for group in groups for batch in group):
+        for batch in list(self._unsettled):
             self._fail(batch, self._fatal)
-        self._check_idle()
 
     # Sending.
 
-    def _pump(self) -> None:
-        if self._recovering is not None:
-            return
+    @property
+    def _must_renew(self) -> bool:
+        """Tell whether the next batch needs an identity the broker has still to give."""
         if self._identity is None:
+            return True
+        return self._needs_new_life and not any(
+            batch.is_unsure for group in self._unplaced for batch in group
+        )
+
+    def _pump(self) -> None:
+        if self._fatal is not None:
+            self._fail_waiting(self._fatal)
+        elif self._unplaced or (self._queue and self._must_renew):
             self._recover()
-            return
-        while self._queue and len(self._in_flight) < self._in_flight_max:
-            self._send(self._queue.popleft())
+        elif self._recovering is None:
+            while self._queue and len(self._in_flight) < self._in_flight_max:
+                self._send(self._queue.popleft())
         if self.has_slot:
             self.on_slot()
+
+    def _fail_waiting(self, error: GoQueueError) -> None:
+        groups = [*self._unplaced, *self._queue]
+        self._unplaced, self._queue = [], deque()
+        for batch in (batch for group in groups for batch in group):
+            self._fail(batch, error)
 
     def _send(self, batches: list[Batch]) -> None:
         task = asyncio.get_running_loop().create_task(self._publish(batches))
         self._in_flight[task] = batches
         task.add_done_callback(self._answered)
 
-    def _answered(self, task: asyncio.Task[None]) -> None:
+    def _answered(self, task: asyncio.Task[bool]) -> None:
         batches = self._in_flight.pop(task, [])
         if not task.cancelled() and (bug := task.exception()) is not None:
             for batch in batches:
                 self._fail(batch, GoQueueError(f"producer: {bug!r}"))
             self._needs_new_life = True
-        if self._unplaced or self._needs_new_life:
-            self._recover()
         self._pump()
-        self._check_idle()
 
-    async def _publish(self, batches: list[Batch]) -> None:
-        """Send one request and settle each of its batches or set it aside to be sent again."""
+    async def _publish(self, batches: list[Batch]) -> bool:
+        """Send one request, settle each batch or set it aside; return whether it was answered."""
         if self._fatal is not None:
             for batch in batches:
                 self._fail(batch, self._fatal)
-            return
-        payload = [batch.part.packed.frame(self._stamp(batch)) for batch in batches]
-        parts = [
-            calls.ProducePart(batch.part.partition, len(frames))
-            for batch, frames in zip(batches, payload, strict=True)
-        ]
+            return True
         try:
-            answer = await self._link.request(
-                Operation.PRODUCE, calls.Produce(self._topic, self._acks, parts), payload
-            )
+            produced = await self._request(batches)
         except GoQueueError as error:
             self._sort_out(batches, [error] * len(batches))
-            return
-        produced = decode(answer.header, calls.Produced)
+            return not isinstance(error, UNANSWERED)
         errors: list[GoQueueError | None] = []
         for batch, part in zip(batches, produced.parts, strict=True):
             if part.failure is None:
@@ -170,6 +187,26 @@ class Sender:
             else:
                 errors.append(from_code(part.failure.code, part.failure.message))
         self._sort_out(batches, errors)
+        return True
+
+    async def _request(self, batches: list[Batch]) -> calls.Produced:
+        left_s = max(batch.deadline for batch in batches) - asyncio.get_running_loop().time()
+        if left_s <= 0:
+            raise DeadlineExceededError("not acked in time")
+        payload = [batch.part.packed.frame(self._stamp(batch)) for batch in batches]
+        parts = [
+            calls.ProducePart(batch.part.partition, len(frames))
+            for batch, frames in zip(batches, payload, strict=True)
+        ]
+        try:
+            async with asyncio.timeout(min(left_s, ANSWER_SECONDS_MAX)):
+                answer = await self._link.request(
+                    Operation.PRODUCE, calls.Produce(self._topic, self._acks, parts), payload
+                )
+        except TimeoutError as error:
+            self._link.drop()
+            raise DeadlineExceededError("not acked in time; it may be published") from error
+        return decode(answer.header, calls.Produced)
 
     def _stamp(self, batch: Batch) -> ProducerStamp:
         assert self._identity is not None, "identified before sending"
@@ -190,13 +227,15 @@ class Sender:
         for batch, error in zip(batches, errors, strict=True):
             if error is None:
                 continue
+            if isinstance(error, (*UNANSWERED, *NOT_THERE)):
+                batch.is_unsure = isinstance(error, UNANSWERED)
             if isinstance(error, ProducerFencedError):
                 self._fatal = error
             if self._may_try_again(batch, error):
                 again.append(batch)
             else:
                 # Its sequence numbers were not used, so those behind it must be numbered anew.
-                self._needs_new_life = True
+                self._needs_new_life = self._needs_new_life or batch.sequence is not None
                 self._fail(batch, error)
         if again:
             self._unplaced.append(again)
@@ -251,21 +290,19 @@ class Sender:
         )
 
     def _settle(self, batch: Batch, outcome: Outcome) -> None:
+        if batch not in self._unsettled:
+            return
+        self._unsettled.remove(batch)
+        self._news.set()
         if batch.pile.settle(outcome):
             self._on_settled(batch.pile)
-
-    def _check_idle(self) -> None:
-        if not self._queue and not self._in_flight and not self._unplaced:
+        if not self._unsettled:
             self._idle.set()
 
     # Recovering.
 
     def _recover(self) -> None:
-        if self._fatal is not None:
-            groups, self._unplaced = self._unplaced, []
-            for batch in (batch for group in groups for batch in group):
-                self._fail(batch, self._fatal)
-        elif self._recovering is None:
+        if self._recovering is None:
             self._recovering = asyncio.get_running_loop().create_task(self._try_again())
             self._recovering.add_done_callback(self._recovered)
 
@@ -273,49 +310,57 @@ class Sender:
         self._recovering = None
         if not task.cancelled() and (error := task.exception()) is not None:
             self._fatal = (
-                error if isinstance(error, GoQueueError) else GoQueueError(f"producer: {error}")
+                error if isinstance(error, GoQueueError) else GoQueueError(f"producer: {error!r}")
             )
             self.abort()
         self._pump()
-        self._check_idle()
 
     async def _try_again(self) -> None:
         """With nothing else under way, send what is not placed, in order, until it is."""
         backoff_s = BACKOFF_SECONDS
         while self._in_flight:
             await asyncio.wait(set(self._in_flight))
-        while True:
-            if not await self._be_known():
-                backoff_s = await self._pause(backoff_s)
-                continue
-            if not self._unplaced:
+        while self._unplaced or self._queue:
+            is_known = await self._be_known()
+            if is_known and not self._unplaced:
                 return
-            groups, self._unplaced = self._unplaced, []
-            # Groups were set aside as their answers came; they go out as they first did.
-            groups.sort(key=lambda group: group[0].number)
-            for place, group in enumerate(groups):
-                await self._publish(group)
-                if self._unplaced or self._needs_new_life:
-                    self._unplaced += groups[place + 1 :]
-                    break
-            else:
-                continue
-            backoff_s = await self._pause(backoff_s)
+            if not is_known or not await self._send_again():
+                await asyncio.sleep(backoff_s)
+                backoff_s = min(backoff_s * 2, BACKOFF_SECONDS_MAX)
+                self._expire()
 
-    async def _pause(self, backoff_s: float) -> float:
-        await asyncio.sleep(backoff_s)
+    async def _send_again(self) -> bool:
+        """Send what was set aside as it first went out; return whether to go on without a pause."""
+        groups = deque(sorted(self._unplaced, key=lambda group: group[0].number))
+        self._unplaced = []
+        while groups:
+            group = groups.popleft()
+            if self._needs_new_life:
+                # Only those the broker may have are worth their old numbers.
+                refused = [batch for batch in group if not batch.is_unsure]
+                self._unplaced += [refused] if refused else []
+                group = [batch for batch in group if batch.is_unsure]
+            is_answered = not group or await self._publish(group)
+            if not is_answered or (self._unplaced and not self._needs_new_life):
+                self._unplaced += groups
+                return False
+        return not self._unplaced or self._must_renew
+
+    def _expire(self) -> None:
+        """Fail what is past its deadline."""
         now = asyncio.get_running_loop().time()
-        for group in self._unplaced:
+        for group in [*self._unplaced, *self._queue]:
             for batch in [batch for batch in group if now >= batch.deadline]:
                 group.remove(batch)
-                self._needs_new_life = True
-                self._fail(batch, DeadlineExceededError("not acked in time; it may be published"))
+                self._needs_new_life = self._needs_new_life or batch.sequence is not None
+                doubt = "; it may be published" if batch.is_unsure else ""
+                self._fail(batch, DeadlineExceededError(f"not acked in time{doubt}"))
         self._unplaced = [group for group in self._unplaced if group]
-        return min(backoff_s * 2, BACKOFF_SECONDS_MAX)
+        self._queue = deque(group for group in self._queue if group)
 
     async def _be_known(self) -> bool:
-        """Get an identity, or begin a new life; return False if the broker cannot be reached."""
-        if self._identity is not None and not self._needs_new_life:
+        """Get an identity or begin a new life where one is needed; return False if there is none."""
+        if not self._must_renew:
             return True
         old = self._identity or calls.ProducerIdentity(0, 0)
         try:
@@ -326,12 +371,12 @@ class Sender:
                 calls.ProducerIdentity,
                 timeout_s=INIT_SECONDS_MAX,
             )
-        except (ConnectionLostError, DeadlineExceededError):
-            self._expire_queue()
-            return False
-        except (UnknownProducerError, ProducerFencedError):
-            # Another data directory, or the answer to an earlier renewal was lost: begin anew.
-            self._identity = None
+        except GoQueueError as error:
+            if not error.retryable:
+                if self._identity is None:
+                    raise
+                # Another data directory, the last epoch, or an answer that was lost: begin anew.
+                self._identity = None
             return False
         self._identity = identity
         self._needs_new_life = False
@@ -340,11 +385,3 @@ class Sender:
             for batch in group:
                 batch.sequence = None
         return True
-
-    def _expire_queue(self) -> None:
-        """Fail what waited in the queue for too long while the broker was away."""
-        now = asyncio.get_running_loop().time()
-        while self._queue and self._queue[0][0].deadline <= now:
-            for batch in self._queue.popleft():
-                self._fail(batch, DeadlineExceededError("the broker could not be reached in time"))
-        self._check_idle()

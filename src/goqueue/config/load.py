@@ -78,7 +78,8 @@ def load_config(
         *_from_flags(flags, assignments or {}, problems),
     ):
         given[one.setting.field] = one
-    values = dict(_read_all(given.values(), problems))
+    in_order = [given[setting.field] for setting in SETTINGS if setting.field in given]
+    values = dict(_read_all(in_order, problems))
     sources = {
         setting.field: given[setting.field].source if setting.field in given else DEFAULT
         for setting in SETTINGS

@@ -1,5 +1,6 @@
 """The broker: every topic of one data directory, and the few calls transports translate into."""
 
+import contextlib
 from collections.abc import Iterable, Mapping
 from typing import Final
 
@@ -7,6 +8,7 @@ import msgspec
 import structlog
 
 from goqueue.base.errors import (
+    DiskFullError,
     GoQueueError,
     ShuttingDownError,
     StorageFailedError,
@@ -25,8 +27,9 @@ from goqueue.runtime.commit import Committer
 from goqueue.runtime.gauges import storage_metrics
 from goqueue.runtime.maintenance import Maintenance
 from goqueue.runtime.topic import Topic
-from goqueue.storage.disk import Disk
+from goqueue.storage.disk import Disk, write_atomically
 from goqueue.storage.journal import Journal
+from goqueue.storage.partition_log import LOST_SUFFIX
 
 JOURNAL_PATH: Final = "meta/catalog.journal"
 JOURNAL_COMPACT_BYTES: Final = 256 * KiB
@@ -83,6 +86,10 @@ class Broker:
         self._disk.lock()
         self.started_ms = self.clock.monotonic_ms()
         self._journal = Journal(self._disk, JOURNAL_PATH)
+        if self._journal.torn:
+            log.warning("journal mended", torn_bytes=len(self._journal.torn))
+            with contextlib.suppress(DiskFullError):
+                write_atomically(self._disk, JOURNAL_PATH + LOST_SUFFIX, self._journal.torn)
         for entry in self._journal.records:
             self._apply(_decode(entry))
         self._identities.skip_block()
@@ -138,16 +145,17 @@ class Broker:
         )
         if self._disk.exists(f"logs/{decision.reply.name}"):
             raise StorageFailedError(
-                f"logs/{decision.reply.name} exists in the data directory but the catalogue does not"
-                " know it; move it away first"
+                f"logs/{decision.reply.name} exists in the data directory but the catalogue does"
+                " not know it; move it away first"
             )
         self._commit(decision)
         try:
             topic = self._open(decision.reply)
         except GoQueueError:
             # Half a topic is none: what was begun is taken back.
-            self._commit(self._catalog.delete(decision.reply.name))
-            self._remove_files(decision.reply.name)
+            with contextlib.suppress(GoQueueError):
+                self._commit(self._catalog.delete(decision.reply.name))
+                self._remove_files(decision.reply.name)
             raise
         log.info("topic created", topic=decision.reply.name, partitions=partitions)
         return topic
@@ -164,8 +172,8 @@ class Broker:
         """Remove a topic with all its messages, durably."""
         decision = self._catalog.delete(name)
         self._commit(decision)
-        topic = self._topics.pop(decision.reply.name)
-        for partition in topic.partitions:
+        topic = self._topics.pop(decision.reply.name, None)
+        for partition in topic.partitions if topic is not None else ():
             partition.abandon()
         self.metrics.forget(name)
         self._remove_files(decision.reply.name)
@@ -231,12 +239,13 @@ class Broker:
         """Make a decision durable and true. Rare, so it waits for the disk in place."""
         if self._journal is None or self._is_stopping:
             raise ShuttingDownError("the broker is stopping")
+        # Before the append, so that a deletion stays in the journal until its files are gone.
+        if self._journal.size_bytes > JOURNAL_COMPACT_BYTES:
+            self._compact_journal()
         if decision.events:
             self._journal.append(map(_encode, decision.events))
         for event in decision.events:
             self._apply(event)
-        if self._journal.size_bytes > JOURNAL_COMPACT_BYTES:
-            self._compact_journal()
 
     def _apply(self, event: Event) -> None:
         match event:
@@ -249,5 +258,9 @@ class Broker:
         assert self._journal is not None, "started"
         events: Iterable[Event] = [*self._catalog.snapshot(), *self._identities.snapshot()]
         records = [_encode(event) for event in events]
-        if sum(map(len, records)) < self._journal.size_bytes // 2:
+        if sum(map(len, records)) >= self._journal.size_bytes // 2:
+            return
+        try:
             self._journal.rewrite(records)
+        except (DiskFullError, StorageFailedError) as error:
+            log.warning("journal not compacted", error=error.message)

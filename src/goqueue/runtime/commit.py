@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, Protocol
 
-from goqueue.base.errors import GoQueueError, StorageFailedError
+from goqueue.base.errors import GoQueueError, ShuttingDownError, StorageFailedError
 from goqueue.base.units import KiB
 from goqueue.storage.partition_log import Commit
 
@@ -28,7 +28,7 @@ class Committable(Protocol):
         ...
 
     def begin_commit(self) -> tuple[Commit, Callable[[], None]]:
-        """Return what to sync, and what to write beside it afterwards."""
+        """Return what to sync, and what to write beside it afterwards; raise if it is too late."""
         ...
 
     def finish_commit(self, commit: Commit, error: StorageFailedError | None) -> None:
@@ -39,10 +39,11 @@ class Committable(Protocol):
 class Round:
     """One partition's share of a round."""
 
-    __slots__ = ("afterwards", "commit", "error", "owner", "seconds")
+    __slots__ = ("afterwards", "commit", "error", "owner", "seconds", "waiters")
 
-    def __init__(self, owner: Committable) -> None:
+    def __init__(self, owner: Committable, waiters: Sequence[asyncio.Future[None]]) -> None:
         self.owner = owner
+        self.waiters = waiters
         self.commit, self.afterwards = owner.begin_commit()
         self.error: StorageFailedError | None = None
         self.seconds = 0.0
@@ -55,9 +56,22 @@ class Round:
             self.afterwards()
         except StorageFailedError as error:
             self.error = error
-        except (GoQueueError, OSError) as error:
-            self.error = StorageFailedError(str(error))
+        except Exception as error:  # noqa: BLE001 - the outermost frame of a thread's work
+            self.error = StorageFailedError(f"a sync failed: {error!r}")
         self.seconds = time.perf_counter() - started
+
+    def finish(self) -> None:
+        """Tell the partition and everybody who waits. In the loop."""
+        self.owner.finish_commit(self.commit, self.error)
+        _settle(self.waiters, self.error)
+
+
+def _begin(owner: Committable, waiters: Sequence[asyncio.Future[None]]) -> Round | None:
+    try:
+        return Round(owner, waiters)
+    except GoQueueError as error:
+        _settle(waiters, error)
+        return None
 
 
 def _run_all(rounds: Sequence[Round]) -> None:
@@ -75,6 +89,7 @@ class Committer:
         self._dirty: dict[Committable, list[asyncio.Future[None]]] = {}
         self._wake = asyncio.Event()
         self._sync_seconds = 0.0
+        self._is_stopping = False
         self._task: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
@@ -86,10 +101,9 @@ class Committer:
 
     async def stop(self) -> None:
         """Finish what is asked for and end."""
+        self._is_stopping = True
+        self._wake.set()
         if self._task is not None:
-            while self._dirty:
-                await self._round()
-            self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         if self._pool is not None:
             self._pool.shutdown()
@@ -101,13 +115,15 @@ class Committer:
 
     def durable(self, owner: Committable) -> asyncio.Future[None]:
         """Return a future that is done when all that ``owner`` holds now is durable."""
+        if self._task is not None and self._task.done():
+            raise ShuttingDownError("nothing is synced any more")
         future = asyncio.get_running_loop().create_future()
         self._dirty.setdefault(owner, []).append(future)
         self._wake.set()
         return future
 
     async def _run(self) -> None:
-        while True:
+        while not self._is_stopping:
             await self._wake.wait()
             self._wake.clear()
             while self._dirty:
@@ -115,16 +131,21 @@ class Committer:
 
     async def _round(self) -> None:
         dirty, self._dirty = self._dirty, {}
-        rounds = [Round(owner) for owner in dirty]
-        if self._is_quick(rounds):
-            _run_all(rounds)
-        else:
-            await self._run_in_threads(rounds)
-        for one in rounds:
-            self._note(one.seconds)
-            one.owner.finish_commit(one.commit, one.error)
-            for future in dirty[one.owner]:
-                _settle(future, one.error)
+        begun = (_begin(owner, waiters) for owner, waiters in dirty.items())
+        rounds = [one for one in begun if one is not None]
+        try:
+            if self._is_quick(rounds):
+                _run_all(rounds)
+            else:
+                await self._run_in_threads(rounds)
+            for one in rounds:
+                self._note(one.seconds)
+                one.finish()
+        except BaseException as failure:
+            # Whatever ends this task, nobody waits for ever.
+            for one in rounds:
+                _settle(one.waiters, StorageFailedError(f"the syncs ended: {failure!r}"))
+            raise
 
     def _is_quick(self, rounds: Sequence[Round]) -> bool:
         if self._pool is None:
@@ -146,10 +167,11 @@ class Committer:
         self._observe(seconds)
 
 
-def _settle(future: asyncio.Future[None], error: StorageFailedError | None) -> None:
-    if future.done():
-        return
-    if error is None:
-        future.set_result(None)
-    else:
-        future.set_exception(error)
+def _settle(waiters: Sequence[asyncio.Future[None]], error: GoQueueError | None) -> None:
+    for future in waiters:
+        if future.done():
+            continue
+        if error is None:
+            future.set_result(None)
+        else:
+            future.set_exception(error)

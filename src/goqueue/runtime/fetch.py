@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Sequence
+from typing import Final, Protocol
 
 import msgspec
 
@@ -36,14 +37,44 @@ class Fetched(msgspec.Struct, frozen=True, kw_only=True):
 Outcome = Fetched | GoQueueError
 
 
+class Room(Protocol):
+    """Memory for what is read, asked for when there is something to read."""
+
+    async def take(self, wanted: int) -> int:
+        """Return how many bytes may be read, ``wanted`` at most."""
+        ...
+
+    def keep(self, size: int) -> None:
+        """Hold just so many bytes from now on."""
+        ...
+
+
+class _Boundless:
+    """All the room in the world."""
+
+    async def take(self, wanted: int) -> int:
+        return wanted
+
+    def keep(self, size: int) -> None:
+        pass
+
+
+BOUNDLESS: Final = _Boundless()
+
+
 async def fetch(
-    topic: Topic, parts: Sequence[FetchPart], *, bytes_max: int, wait_ms: int
+    topic: Topic,
+    parts: Sequence[FetchPart],
+    *,
+    bytes_max: int,
+    wait_ms: int,
+    room: Room = BOUNDLESS,
 ) -> list[Outcome]:
     """Return what each partition has; wait up to ``wait_ms`` while none has anything to say."""
     started = time.perf_counter()
-    outcomes = await _fetch_all(topic, parts, bytes_max)
+    outcomes = await _fetch_all(topic, parts, bytes_max, room)
     if wait_ms > 0 and not any(map(_has_news, outcomes)):
-        outcomes = await _wait(topic, parts, bytes_max=bytes_max, wait_ms=wait_ms)
+        outcomes = await _wait(topic, parts, bytes_max=bytes_max, wait_ms=wait_ms, room=room)
     else:
         topic.meter.fetch_seconds.observe(time.perf_counter() - started)
     for outcome, part in zip(outcomes, parts, strict=True):
@@ -54,7 +85,7 @@ async def fetch(
 
 
 async def _wait(
-    topic: Topic, parts: Sequence[FetchPart], *, bytes_max: int, wait_ms: int
+    topic: Topic, parts: Sequence[FetchPart], *, bytes_max: int, wait_ms: int, room: Room
 ) -> list[Outcome]:
     loop = asyncio.get_running_loop()
     deadline = loop.time() + wait_ms / 1_000
@@ -62,7 +93,7 @@ async def _wait(
     while True:
         watches = [(partition, partition.watch()) for partition in partitions]
         try:
-            outcomes = await _fetch_all(topic, parts, bytes_max)
+            outcomes = await _fetch_all(topic, parts, bytes_max, room)
             left = deadline - loop.time()
             is_over = left <= 0 or any(partition.is_closed for partition in partitions)
             if is_over or any(map(_has_news, outcomes)):
@@ -77,9 +108,11 @@ async def _wait(
                 partition.unwatch(watch)
 
 
-async def _fetch_all(topic: Topic, parts: Sequence[FetchPart], bytes_max: int) -> list[Outcome]:
+async def _fetch_all(
+    topic: Topic, parts: Sequence[FetchPart], bytes_max: int, room: Room
+) -> list[Outcome]:
     outcomes: list[Outcome] = []
-    left = bytes_max
+    left = await room.take(bytes_max)
     for part in parts:
         try:
             outcome: Outcome = await _fetch_one(topic.partition(part.partition), part, left)
@@ -87,6 +120,7 @@ async def _fetch_all(topic: Topic, parts: Sequence[FetchPart], bytes_max: int) -
         except GoQueueError as error:
             outcome = error
         outcomes.append(outcome)
+    room.keep(sum(len(outcome.frames) for outcome in outcomes if isinstance(outcome, Fetched)))
     return outcomes
 
 

@@ -81,9 +81,7 @@ class _Reading:
 
     @property
     def _is_full(self) -> bool:
-        return (
-            self._is_cut or len(self.messages) >= self._count_max or self.size >= self._bytes_max
-        )
+        return self._is_cut or len(self.messages) >= self._count_max or self.size >= self._bytes_max
 
     async def run(self) -> None:
         """Read until the page is full or the log ends."""

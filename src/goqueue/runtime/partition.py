@@ -10,13 +10,21 @@ from functools import partial
 from typing import Final
 
 import msgspec
+import structlog
 
-from goqueue.base.errors import InvalidRequestError, OffsetOutOfRangeError, StorageFailedError
+from goqueue.base.errors import (
+    GoQueueError,
+    InvalidRequestError,
+    OffsetOutOfRangeError,
+    ShuttingDownError,
+    StorageFailedError,
+    TopicNotFoundError,
+)
 from goqueue.base.ids import Offset, PartitionId, TopicPartition
 from goqueue.base.units import MiB
 from goqueue.core.producers.ledger import Appended, Original
 from goqueue.core.record.check import CheckedFrame
-from goqueue.core.record.stamp import Repeat
+from goqueue.core.record.stamp import NO_STAMP, Repeat
 from goqueue.core.topics.settings import TopicSettings
 from goqueue.runtime.commit import Committer
 from goqueue.runtime.producer_snapshot import encode_snapshot, recover_ledger, write_snapshot
@@ -27,6 +35,8 @@ from goqueue.storage.partition_log import Commit, PartitionLog
 SNAPSHOT_EVERY_BYTES: Final = 16 * MiB
 SNAPSHOT_EVERY_FRAMES: Final = 4_096
 """How much of the log may have to be replayed at start for the producers' sake."""
+
+log = structlog.get_logger("goqueue.partition")
 
 
 class Published(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,6 +68,7 @@ class Partition:
         self.ledger = recover_ledger(disk, self._directory, self.log)
         self.reader = LogReader(self.log)
         self.is_closed = False
+        self._is_removed = False
 
     def __repr__(self) -> str:
         return f"<Partition {self.name} {self.log.start_offset}..{self.log.end_offset}>"
@@ -74,18 +85,39 @@ class Partition:
         """Take new settings."""
         self.settings = settings
         self.log.segment_bytes = settings.segment_bytes
+        if settings.is_fsync:
+            # What was acknowledged without a sync is not visible again before it has one.
+            self.sync_soon()
 
     # Publishing.
 
-    def judge(self, frames: Sequence[CheckedFrame]) -> Original | None:
-        """Return where the original is if these messages were published before."""
+    def check_writable(self) -> None:
+        """Refuse a partition that is gone, closed or failed by its disk."""
+        if self._is_removed:
+            raise TopicNotFoundError(f"topic not found: {self.name.topic}")
+        if self.is_closed:
+            raise ShuttingDownError("the broker is stopping")
+        self.log.check_writable()
+
+    def judge(self, frames: Sequence[CheckedFrame]) -> list[Original]:
+        """Return where the originals are of those frames, from the first on, published before.
+
+        A crash may have kept the beginning of a request only; the rest of its repeat is news.
+        """
         first = frames[0].stamp
         count = 0
         for frame in frames:
-            if first.is_idempotent and frame.stamp != first.after(count):
+            expected = first.after(count) if first.is_idempotent else NO_STAMP
+            if frame.stamp != expected:
                 raise InvalidRequestError("the frames of one request follow one another")
             count += frame.sequence_count
-        return self.ledger.judge(first, count)
+        originals: list[Original] = []
+        for frame in frames:
+            original = self.ledger.judge(frame.stamp, frame.sequence_count)
+            if original is None:
+                break
+            originals.append(original)
+        return originals
 
     async def make_room(self, size: int) -> None:
         """Return when the active segment takes so many bytes, beginning a new one if needed.
@@ -99,9 +131,12 @@ class Partition:
 
     async def _roll(self) -> None:
         try:
-            if self._unsynced_bytes:
-                # The bulk of the bytes is synced in a thread; what is left to seal is small.
+            # The bulk of the bytes is synced in a thread; what is left to seal is small. And as
+            # long as a commit is under way, it writes the index that sealing completes.
+            await self.durable()
+            while self.log.is_committing:
                 await self.durable()
+            self.check_writable()
             self.log.roll()
         finally:
             self._rolling = None
@@ -109,7 +144,7 @@ class Partition:
 
     def append(self, frames: Sequence[CheckedFrame]) -> Offset:
         """Write judged frames and remember their producer. No ``await`` between judge and this."""
-        assert not self.is_closed, "closed partitions are not found"
+        self.check_writable()
         base = self.log.append(frames)
         offset = base
         for frame in frames:
@@ -134,6 +169,7 @@ class Partition:
 
     def durable(self) -> asyncio.Future[None]:
         """Return a future that is done when everything appended so far is durable."""
+        self.check_writable()
         return self._committer.durable(self)
 
     def sync_soon(self) -> None:
@@ -147,6 +183,7 @@ class Partition:
 
     def begin_commit(self) -> tuple[Commit, Callable[[], None]]:
         """Return what to sync, and the producers' snapshot to write beside it when one is due."""
+        self.check_writable()
         self._unsynced_bytes = 0
         commit = self.log.begin_commit()
         is_due = (
@@ -157,13 +194,21 @@ class Partition:
 
     def finish_commit(self, commit: Commit, error: StorageFailedError | None) -> None:
         """Take the outcome of a sync and tell those who wait for news."""
-        self.log.finish_commit(commit, error)
-        self.wake()
+        if not self.is_closed:
+            self.log.finish_commit(commit, error)
+            self.wake()
 
     def _snapshot(self, end_offset: Offset) -> Callable[[], None]:
         self._bytes_since_snapshot = self._frames_since_snapshot = 0
         content = encode_snapshot(self.ledger, end_offset)
-        return partial(write_snapshot, self._disk, self._directory, content)
+        return partial(self._write_snapshot, content)
+
+    def _write_snapshot(self, content: bytes) -> None:
+        """Write a snapshot or leave it: without it only the next start is slower. Any thread."""
+        try:
+            write_snapshot(self._disk, self._directory, content)
+        except (GoQueueError, OSError) as error:
+            log.warning("no producer snapshot", partition=str(self.name), error=str(error))
 
     # Reading.
 
@@ -184,6 +229,8 @@ class Partition:
             chunk = await loop.run_in_executor(
                 None, location.file.read, location.position, location.size
             )
+            # Retention may have deleted the segment meanwhile.
+            self.check_offset(offset)
         return self.reader.pick(location, chunk, offset, end_offset=end_offset, bytes_max=bytes_max)
 
     def find_time(self, timestamp_us: int) -> Offset | None:
@@ -192,7 +239,7 @@ class Partition:
         return found if found is not None and found < self.visible_offset else None
 
     def watch(self) -> asyncio.Future[None]:
-        """Return a future that is done at the next news; the caller discards it with ``unwatch``."""
+        """Return a future that is done at the next news; ``unwatch`` discards it."""
         future = asyncio.get_running_loop().create_future()
         self._waiters.add(future)
         return future
@@ -210,7 +257,7 @@ class Partition:
 
     def expire(self, now_ms: int) -> int:
         """Delete the segments retention no longer keeps; return how many."""
-        if self._rolling is not None:
+        if self._rolling is not None or self.log.is_committing:
             return 0
         return self.log.expire(
             now_ms=now_ms,
@@ -230,7 +277,7 @@ class Partition:
 
     def abandon(self) -> None:
         """Let go of the files without syncing: the partition is about to be removed."""
-        self.is_closed = True
+        self.is_closed = self._is_removed = True
         self.wake()
         for segment in self.log.segments:
             segment.close()

@@ -11,10 +11,12 @@ from goqueue.base.limits import BATCH_BYTES_MAX, BATCH_ROWS_MAX
 from goqueue.core.log.scan import Walk
 from goqueue.core.producers.dedup import DedupWindow, Remembered
 from goqueue.core.producers.identities import Identities
+from goqueue.core.producers.ledger import Original
 from goqueue.core.producers.partitioner import RoundRobin, choose_partitions, partition_of_key
 from goqueue.core.record.check import CheckedFrame, check_frames
 from goqueue.core.record.message import Draft
 from goqueue.core.record.repack import drafts_of, frame_drafts, without_repeats
+from goqueue.core.record.stamp import Repeat
 from goqueue.core.topics.catalog import Topic as TopicRecord
 from goqueue.core.topics.settings import TopicSettings
 from goqueue.observability.metrics import Metrics
@@ -92,38 +94,63 @@ class Topic:
             target = self.partition(partition)
             checked = check_frames(frames, now_ms=self._clock.now_ms())
             published = await self._append(target, checked)
-            if wait and self.settings.is_fsync:
-                await target.durable()
+            if self.settings.is_fsync and wait:
+                await self._durable(published)
+            elif self.settings.is_fsync:
+                target.sync_soon()
         except GoQueueError as error:
             self._metrics.messages_failed.labels(self.record.name, error.code).inc()
             raise
         self.meter.publish_seconds.observe(time.perf_counter() - started)
         return published
 
+    async def _durable(self, published: Published) -> None:
+        """Return when the messages are durable; a repeat is as durable as its original."""
+        numbers = {published.partition, *(repeat.partition for repeat in published.repeats)}
+        await asyncio.gather(*(self.partition(number).durable() for number in numbers))
+
     async def _append(self, target: Partition, frames: list[CheckedFrame]) -> Published:
         stamp = frames[0].stamp
         if stamp.is_idempotent:
             self._identities.check(producer_id=stamp.producer_id, epoch=stamp.epoch)
+        target.check_writable()
         await target.make_room(sum(len(frame.frame) for frame in frames))
         # From here to the append nothing awaits: what is judged is what is written.
-        original = target.judge(frames)
+        target.check_writable()
         number = target.name.partition
-        if original is not None:
+        originals = target.judge(frames)
+        known = _known_rows(originals, frames, number)
+        if len(originals) == len(frames):
+            only = originals[0] if len(originals) == 1 else None
             return Published(
                 partition=number,
-                base_offset=original.base_offset,
+                base_offset=originals[0].base_offset,
                 is_duplicate=True,
-                repeats=original.repeats,
+                repeats=only.repeats if only else known,
             )
+        return self._append_rest(target, frames[len(originals) :], known)
+
+    def _append_rest(
+        self, target: Partition, frames: list[CheckedFrame], known: tuple[Repeat, ...]
+    ) -> Published:
         fresh: tuple[Remembered, ...] = ()
         if self.settings.dedup_window_ms and any(frame.dedup_ids for frame in frames):
             frames, fresh = self._leave_out_repeats(target, frames)
-        base = target.append(frames)
+        rows = sum(frame.rows for frame in frames)
+        # Repeats alone are written only to remember the sequence of their producer.
+        is_written = rows > 0 or frames[0].stamp.is_idempotent
+        base = target.append(frames) if is_written else target.log.end_offset
         for event in fresh:
             self._dedup.apply(event)
-        self.meter.published.inc(sum(frame.rows for frame in frames))
+        self.meter.published.inc(rows)
         self.meter.published_bytes.inc(sum(len(frame.frame) for frame in frames))
-        return Published(partition=number, base_offset=base, repeats=frames[0].repeats)
+        left_out = (
+            Repeat(repeat.row + len(known), repeat.partition, repeat.offset)
+            for repeat in frames[0].repeats
+        )
+        return Published(
+            partition=target.name.partition, base_offset=base, repeats=(*known, *left_out)
+        )
 
     def _leave_out_repeats(
         self, target: Partition, frames: list[CheckedFrame]
@@ -205,6 +232,21 @@ class Topic:
                 offset = piece.next_offset if piece.next_offset > offset else None
         for event in sorted(found, key=lambda event: event.at_ms):
             self._dedup.apply(event)
+
+
+def _known_rows(
+    originals: Sequence[Original], frames: Sequence[CheckedFrame], number: PartitionId
+) -> tuple[Repeat, ...]:
+    """Return where each message is of those frames that were published before."""
+    places = (
+        place
+        for original, frame in zip(originals, frames, strict=False)
+        for place in place_rows(
+            Published(partition=number, base_offset=original.base_offset, repeats=original.repeats),
+            frame.sequence_count,
+        )
+    )
+    return tuple(Repeat(row, *place) for row, place in enumerate(places))
 
 
 def _dedup_ids_in(partition: Partition, frames: memoryview) -> list[Remembered]:

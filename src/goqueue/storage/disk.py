@@ -57,7 +57,7 @@ class Disk(Protocol):
     """A directory tree."""
 
     def open(self, path: str, *, create: bool = False) -> File:
-        """Open for reading and appending; a missing file raises FileNotFoundError unless created."""
+        """Open for reading and appending; FileNotFoundError unless it exists or is created."""
         ...
 
     def exists(self, path: str) -> bool:

@@ -9,6 +9,7 @@ A torn last record was never acknowledged and is cut. A bad record before good o
 journal refuses to open, because state without it would be wrong in silence.
 """
 
+import contextlib
 import struct
 from collections.abc import Iterable
 from typing import Final
@@ -29,14 +30,18 @@ class Journal:
     def __init__(self, disk: Disk, path: str) -> None:
         self._disk = disk
         self._path = path
-        disk.make_directory(path.rpartition("/")[0])
-        is_new = not disk.exists(path)
+        self._failure: StorageFailedError | None = None
+        directory = path.rpartition("/")[0]
+        disk.make_directory(directory)
         self._file: File = disk.open(path, create=True)
-        if is_new:
-            disk.sync_directory(path.rpartition("/")[0])
+        # Also where it exists: a process killed right after it made or replaced the file left the
+        # name unsynced.
+        disk.sync_directory(directory)
         raw = self._file.read(Position(0), self._file.size())
         self.records, end = _split(raw, path)
-        if end < len(raw):
+        self.torn = raw[end:]
+        """What followed the last good record and was cut off."""
+        if self.torn:
             self._file.truncate(end)
             self._file.sync()
 
@@ -49,15 +54,36 @@ class Journal:
         return self._file.size()
 
     def append(self, records: Iterable[bytes]) -> None:
-        """Write records and wait until they are durable."""
+        """Write records and wait until they are durable, or raise with nothing written.
+
+        After a sync that failed the journal takes no more: what the disk holds is not known.
+        """
+        self._check_writable()
+        size = self._file.size()
         self._file.append([_pack(record) for record in records])
-        self._file.sync()
+        try:
+            self._file.sync()
+        except StorageFailedError as error:
+            self._failure = error
+            with contextlib.suppress(StorageFailedError):
+                self._file.truncate(size)
+            raise
 
     def rewrite(self, records: Iterable[bytes]) -> None:
         """Replace everything by fewer records that mean the same."""
-        write_atomically(self._disk, self._path, b"".join(_pack(record) for record in records))
+        self._check_writable()
+        try:
+            write_atomically(self._disk, self._path, b"".join(_pack(record) for record in records))
+        except StorageFailedError as error:
+            # Either file may be the one that a restart finds, so neither takes more records.
+            self._failure = error
+            raise
         self._file.close()
         self._file = self._disk.open(self._path)
+
+    def _check_writable(self) -> None:
+        if self._failure is not None:
+            raise StorageFailedError(self._failure.message) from self._failure
 
     def close(self) -> None:
         """Release the file."""

@@ -6,9 +6,11 @@ log. A bad frame is skipped by looking for the next good one, and the reader is 
 
 from typing import NamedTuple
 
+from goqueue.base.errors import CorruptFrameError
 from goqueue.base.ids import Offset, Position
+from goqueue.base.limits import FRAME_HEADER_BYTES
 from goqueue.base.units import NS_PER_US, MiB
-from goqueue.core.log.scan import find_frame, take_frames
+from goqueue.core.log.scan import Taken, find_frame, take_frames
 from goqueue.core.record.batch import decode_batch
 from goqueue.core.record.columns import microseconds
 from goqueue.core.record.frame import read_header
@@ -20,10 +22,11 @@ TIME_SCAN_BYTES = 1 * MiB
 
 
 class Location(NamedTuple):
-    """Where the frames of an offset begin, or a little before."""
+    """A frame at or before the one wanted, and how much to read there."""
 
     segment: Segment
     file: File
+    offset: Offset
     position: Position
     size: int
 
@@ -50,8 +53,9 @@ class LogReader:
         log = self._log
         log.counters.lookups += 1
         segment = log.segment_of(offset)
-        position = segment.position_of(offset)
-        return Location(segment, segment.file, position, min(bytes_max, segment.size - position))
+        first, position = segment.entry_for(offset)
+        size = min(bytes_max, segment.size - position)
+        return Location(segment, segment.file, first, position, size)
 
     def read(self, offset: Offset, *, end_offset: Offset, bytes_max: int) -> Piece:
         """Return frames from an offset on, waiting for the disk where needed."""
@@ -68,65 +72,83 @@ class LogReader:
         end_offset: Offset,
         bytes_max: int,
     ) -> Piece:
-        """Return the frames of a chunk that was read at a location."""
-        taken = take_frames(chunk, from_offset=offset, end_offset=end_offset, bytes_max=bytes_max)
-        is_lost = (
-            taken.fault is not None if taken.first_offset is None else (taken.first_offset > offset)
-        )
-        if is_lost and location.position > 0:
-            location.segment.rebuild_index()
-            again = self.locate(offset, bytes_max=bytes_max)
-            if again.position != location.position:
-                return self.read(offset, end_offset=end_offset, bytes_max=bytes_max)
-        if taken.end > taken.start:
-            self._log.counters.bytes_read += taken.end - taken.start
-            return Piece(memoryview(chunk)[taken.start : taken.end], taken.next_offset)
-        if taken.fault is None and taken.needed:
-            reach = taken.start + taken.needed
-            if len(chunk) < reach <= location.segment.size - location.position:
-                whole = location.file.read(location.position, reach)
-                return self.pick(
-                    location, whole, offset, end_offset=end_offset, bytes_max=bytes_max
-                )
-        return self._behind(location, taken.start, offset, end_offset)
+        """Return the frames of a chunk that was read at a location, or where the next ones are."""
+        if self._is_astray(location, chunk, offset):
+            self._log.mend_index(location.segment)
+            location = self.locate(offset, bytes_max=bytes_max)
+            chunk = location.file.read(location.position, location.size)
+        while True:
+            taken = take_frames(
+                chunk, from_offset=offset, end_offset=end_offset, bytes_max=bytes_max
+            )
+            if taken.ahead_offset is not None and taken.ahead_offset > offset:
+                return self._gap(offset, min(taken.ahead_offset, end_offset))
+            if taken.end > taken.start:
+                self._log.counters.bytes_read += taken.end - taken.start
+                return Piece(memoryview(chunk)[taken.start : taken.end], taken.next_offset)
+            ahead = self._go_on(location, taken)
+            if ahead is None:
+                return self._gap(offset, min(self._log.end_of(location.segment), end_offset))
+            location = ahead
+            chunk = location.file.read(location.position, max(bytes_max, location.size))
 
-    def _behind(self, location: Location, at: int, offset: Offset, end_offset: Offset) -> Piece:
-        """Return no frames, but where the next good one is; a bad stretch before it is a gap."""
+    @staticmethod
+    def _is_astray(location: Location, chunk: bytes, offset: Offset) -> bool:
+        """Tell whether the index led to no frame, or behind the one wanted."""
+        if location.position == 0:
+            return False
+        try:
+            return read_header(chunk).offset > offset if chunk else False
+        except CorruptFrameError:
+            return len(chunk) >= FRAME_HEADER_BYTES
+
+    def _go_on(self, location: Location, taken: Taken) -> Location | None:
+        """Return where to look when nothing was taken; None if there is no more in the segment.
+
+        Either the file is to be read further, or a bad frame is in the way.
+        """
         segment = location.segment
-        begin = Position(location.position + at)
-        if begin >= segment.size:
-            # Nothing bad here: the segment ends, and the next begins at a later offset.
-            return Piece(_NOTHING, min(self._log.end_of(segment), end_offset))
-        rest = segment.file.read(begin, segment.size - begin)
-        span = find_frame(rest, position=0, offset_min=offset)
-        good = self._log.end_of(segment) if span is None else span.header.offset
-        gap = Gap(offset, Offset(min(good, end_offset)))
-        if gap.end_offset <= gap.start_offset:
-            return Piece(_NOTHING, offset)
+        reached = location.offset if taken.walked_offset is None else taken.walked_offset
+        begin = Position(location.position + taken.start)
+        left = segment.size - begin
+        if taken.fault is None and 0 < left >= taken.needed:
+            return location._replace(offset=reached, position=begin, size=taken.needed)
+        rest = location.file.read(begin, left)
+        following = find_frame(rest, offset_min=reached)
+        if following is None or following.header.offset >= self._log.end_of(segment):
+            return None
+        return location._replace(
+            offset=following.header.offset,
+            position=Position(begin + following.start),
+            size=following.end - following.start,
+        )
+
+    def _gap(self, offset: Offset, end_offset: Offset) -> Piece:
+        gap = Gap(offset, end_offset)
         self._log.report_gap(gap)
-        return Piece(_NOTHING, gap.end_offset, (gap,))
+        return Piece(_NOTHING, end_offset, (gap,))
 
     def find_time(self, timestamp_us: int) -> Offset | None:
         """Return the first offset whose message is at or after a time; None if there is none."""
         wanted_ns = timestamp_us * NS_PER_US
         for segment in self._log.segments:
-            if segment.size and segment.age().last_timestamp_ns >= wanted_ns:
+            if segment.size and self._log.age_of(segment).last_timestamp_ns >= wanted_ns:
                 found = self._find_in(segment, timestamp_us)
                 if found is not None:
                     return found
         return None
 
     def _find_in(self, segment: Segment, timestamp_us: int) -> Offset | None:
-        begin = segment.times.before(timestamp_us * NS_PER_US)
-        offset = segment.base_offset if begin is None else Offset(begin)
+        times = segment.times
+        # One entry earlier than needed: a flipped bit in an entry then costs time, not messages.
+        place = times.count_before(key=timestamp_us * NS_PER_US) - 2
+        offset = Offset(times[place][1]) if place >= 0 else segment.base_offset
         end_offset = self._log.end_of(segment)
         while offset < end_offset:
             piece = self.read(offset, end_offset=end_offset, bytes_max=TIME_SCAN_BYTES)
             found = first_at_or_after(piece.frames, timestamp_us)
             if found is not None:
                 return found
-            if piece.next_offset <= offset:
-                break
             offset = piece.next_offset
         return None
 
@@ -141,9 +163,8 @@ def first_at_or_after(frames: memoryview, timestamp_us: int) -> Offset | None:
             if not header.is_batch:
                 return header.offset
             times = microseconds(decode_batch(header, frames[position:end]).column("timestamp"))
-            row = next(
-                row for row, time in enumerate(times) if time is not None and time >= timestamp_us
-            )
-            return Offset(header.offset + row)
+            for row, time_us in enumerate(times):
+                if time_us is not None and time_us >= timestamp_us:
+                    return Offset(header.offset + row)
         position = end
     return None

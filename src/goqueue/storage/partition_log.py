@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from goqueue.base.errors import StorageFailedError
+from goqueue.base.errors import DiskFullError, StorageFailedError
 from goqueue.base.ids import Offset, Position
 from goqueue.base.limits import FRAME_HEADER_BYTES, SEGMENT_BYTES
 from goqueue.base.units import NS_PER_MS
@@ -20,7 +20,8 @@ from goqueue.core.log.scan import find_frame, has_lost_sector
 from goqueue.core.record.check import CheckedFrame
 from goqueue.core.record.frame import seal_header
 from goqueue.storage.disk import Buffer, Disk, File, write_atomically
-from goqueue.storage.segment import LOG_SUFFIX, Appending, Segment
+from goqueue.storage.segment import LOG_SUFFIX, Appending, Scan, Segment
+from goqueue.storage.segment_index import Flush
 
 LOST_SUFFIX: Final = ".lost"
 SEALED_OPEN_MAX: Final = 4
@@ -52,18 +53,18 @@ class LogCounters:
 class Commit:
     """A promise being kept: everything before ``end_offset`` becomes durable."""
 
-    segment: Segment
     file: File
     end_offset: Offset
     end_size: int
-    entries: bytes
-    times: bytes
+    flush: Flush
 
     def run(self) -> None:
-        """Sync, then write the index entries that now speak of durable bytes. Any thread."""
+        """Sync, then write the index entries that now speak of durable bytes. Any thread.
+
+        Only the sync can fail: index entries that find no room are written with later ones.
+        """
         self.file.sync()
-        if self.entries or self.times:
-            self.segment.write_entries(self.entries, self.times)
+        self.flush.run()
 
 
 @dataclass(slots=True)
@@ -86,6 +87,7 @@ class PartitionLog:
         self.counters = LogCounters()
         self.recovery = Recovery()
         self.failure: StorageFailedError | None = None
+        self.is_committing = False
         self._opened: deque[Segment] = deque()
         self._synced_size = 0
         disk.make_directory(directory)
@@ -95,6 +97,8 @@ class PartitionLog:
             if name.endswith(LOG_SUFFIX) and name.removesuffix(LOG_SUFFIX).isdecimal()
         ]
         if self._segments:
+            # A process killed right after it made a segment left its name unsynced.
+            disk.sync_directory(directory)
             self._recover()
         else:
             self._add_segment(Offset(0))
@@ -132,13 +136,21 @@ class PartitionLog:
 
     def fits(self, size: int) -> bool:
         """Tell whether so many bytes go into the active segment; if not, ``roll`` first."""
-        return self._active.size == 0 or self._active.size + size <= self.segment_bytes
+        return self._active.is_empty or self._active.size + size <= self.segment_bytes
 
     def roll(self) -> None:
         """Seal the active segment and begin the next. Waits for the disk."""
-        self._guard(self._active.seal)
+        assert not self._active.is_empty, "two segments would begin at the same offset"
+        self._guard(self._seal)
+        self._guard(lambda: self._add_segment(self.end_offset))
+
+    def _seal(self) -> None:
+        assert not self.is_committing, "nobody else writes the index meanwhile"
+        self._active.sync()
         self.durable_offset = self.end_offset
-        self._add_segment(self.end_offset)
+        self._synced_size = self._active.size
+        self._active.mark_end()
+        self._active.index.seal()
 
     def _add_segment(self, base_offset: Offset) -> None:
         segment = Segment(self._disk, self._directory, base_offset)
@@ -150,8 +162,7 @@ class PartitionLog:
 
     def append(self, frames: Sequence[CheckedFrame]) -> Offset:
         """Give the frames the next offsets and write them; return the first offset."""
-        if self.failure is not None:
-            raise self.failure
+        self.check_writable()
         base = offset = self.end_offset
         buffers: list[Buffer] = []
         size = rows = 0
@@ -175,22 +186,22 @@ class PartitionLog:
         return base
 
     def begin_commit(self) -> Commit:
-        """Plan the sync of everything appended so far."""
+        """Plan the sync of everything appended so far; ``finish_commit`` ends it."""
+        assert not self.is_committing, "one commit at a time"
+        self.is_committing = True
         segment = self._active
-        entries, times = segment.new_entries(synced_size=segment.size)
-        segment.entries_flushed(entries, times)
         return Commit(
-            segment=segment,
             file=segment.file,
             end_offset=self.end_offset,
             end_size=segment.size,
-            entries=entries,
-            times=times,
+            flush=segment.plan_flush(),
         )
 
     def finish_commit(self, commit: Commit, error: StorageFailedError | None) -> None:
         """Note the outcome of ``Commit.run``. After a failed sync the log takes no more writes."""
+        self.is_committing = False
         self.counters.syncs += 1
+        self._active.settle(commit.flush)
         if error is not None:
             self._fail(error)
         else:
@@ -203,12 +214,15 @@ class PartitionLog:
         # The failed sync may have dropped pages that memory still shows. Nobody was promised them,
         # so they are cut off before a restart can take them for durable.
         with contextlib.suppress(StorageFailedError):
-            self._active.file.truncate(self._synced_size)
-        self._active.next_offset = self.durable_offset
+            self._active.take_back(size=self._synced_size, next_offset=self.durable_offset)
+
+    def check_writable(self) -> None:
+        """Refuse a log whose disk has failed."""
+        if self.failure is not None:
+            raise StorageFailedError(self.failure.message) from self.failure
 
     def _guard(self, action: Callable[[], None]) -> None:
-        if self.failure is not None:
-            raise self.failure
+        self.check_writable()
         try:
             action()
         except StorageFailedError as error:
@@ -239,20 +253,39 @@ class PartitionLog:
         is_last = place == len(self._segments)
         return self.end_offset if is_last else self._segments[place].base_offset
 
+    def age_of(self, segment: Segment) -> SegmentAge:
+        """Return the size and the latest time of a segment without keeping it open."""
+        age = segment.age()
+        if segment is not self._active and segment not in self._opened:
+            segment.close()
+        return age
+
+    def mend_index(self, segment: Segment) -> None:
+        """Make the index of a segment anew: it led astray."""
+        segment.rebuild_index()
+        if segment is not self._active:
+            segment.index.save_soon()
+
     def report_gap(self, gap: Gap) -> None:
-        """Note offsets that cannot be served."""
-        if gap not in self.recovery.gaps:
-            self.recovery.gaps.append(gap)
+        """Note offsets that cannot be served, together with those next to them."""
+        apart = []
+        for known in self.recovery.gaps:
+            if known.end_offset < gap.start_offset or gap.end_offset < known.start_offset:
+                apart.append(known)
+            else:
+                gap = Gap(
+                    min(known.start_offset, gap.start_offset), max(known.end_offset, gap.end_offset)
+                )
+        self.recovery.gaps = sorted([*apart, gap])
 
     # Forgetting.
 
     def expire(self, *, now_ms: int, retention_ms: int, retention_bytes: int) -> int:
-        """Delete the segments that retention no longer keeps; return how many. Waits for the disk."""
-        ages = [segment.age() for segment in self._segments]
-        is_old = (
-            retention_ms > 0 and ages[-1].last_timestamp_ns < (now_ms - retention_ms) * NS_PER_MS
-        )
-        if is_old and self._active.size and self.durable_offset == self.end_offset:
+        """Delete the segments retention no longer keeps; return how many. Waits for the disk."""
+        ages = [self.age_of(segment) for segment in self._segments]
+        cutoff_ns = (now_ms - retention_ms) * NS_PER_MS
+        is_old = retention_ms > 0 and ages[-1].last_timestamp_ns < cutoff_ns
+        if is_old and not self._active.is_empty:
             # The active segment is never deleted, so it is sealed first.
             self.roll()
             ages.append(SegmentAge(size_bytes=0, last_timestamp_ns=0))
@@ -270,29 +303,30 @@ class PartitionLog:
     def truncate(self, end_offset: Offset) -> None:
         """Drop every message from ``end_offset`` on; it must lie between two frames."""
         assert self.start_offset <= end_offset <= self.end_offset, "truncation shortens the log"
+        assert not self.is_committing, "nobody else writes the index meanwhile"
         while len(self._segments) > 1 and self._active.base_offset >= end_offset:
             self._segments.pop().remove()
-        self._disk.sync_directory(self._directory)
+            self._disk.sync_directory(self._directory)
         segment = self._active
-        size = 0
-        last_end = segment.base_offset
-        for position, span in segment.scan(Position(0)):
+        with contextlib.suppress(ValueError):
+            self._opened.remove(segment)
+        size, reached = 0, segment.base_offset
+        for position, span in segment.scan_past_damage(segment.base_offset, Position(0)):
             if span.end_offset > end_offset:
                 assert span.header.offset >= end_offset, "truncation falls between frames"
                 break
-            size = position + span.end - span.start
-            last_end = span.end_offset
-        segment.cut(size)
-        segment.next_offset = last_end
+            size, reached = position + span.end - span.start, span.end_offset
+        self._guard(lambda: segment.cut(size=size, next_offset=reached))
+        self.mend_index(segment)
+        segment.index.save_soon()
         self._synced_size = size
-        self.durable_offset = min(self.durable_offset, end_offset)
+        self.durable_offset = self.end_offset
 
     def close(self) -> None:
         """Make what was appended durable (unless the disk failed) and release the files."""
         try:
             if self.failure is None:
-                self._guard(self._active.seal)
-                self.durable_offset = self.end_offset
+                self._guard(self._seal)
         finally:
             for segment in self._segments:
                 segment.close()
@@ -300,36 +334,60 @@ class PartitionLog:
     # Opening.
 
     def _recover(self) -> None:
-        """Make the tail of the last segment end with a whole frame."""
+        """Make the last segment end with a whole frame."""
         active = self._active
-        scan = active.recover_tail()
+        scan = active.recover()
         self.recovery.index_rebuilds += active.index_rebuilds
         if scan.fault is None:
-            active.file.sync()
+            active.sync()
+        elif scan.position < active.index.indexed_end or not self._drop_torn(active, scan):
+            self._keep_damaged(active)
             return
-        size = active.file.size()
-        tail = active.file.read(scan.position, size - scan.position)
-        following = find_frame(tail, position=1, offset_min=active.next_offset)
-        if following is None:
-            self.recovery.torn_bytes = len(tail)
-            active.cut(scan.position)
-            return
-        if has_lost_sector(tail, start=0, end=following.start, origin=scan.position):
-            # A page in the middle never reached the disk, so nothing behind it was ever synced.
-            self.recovery.lost_bytes = len(tail)
-            write_atomically(self._disk, active.log_path + LOST_SUFFIX, tail)
-            active.cut(scan.position)
-            return
-        self._keep_damaged(active, tail)
+        active.index.save_soon()
 
-    def _keep_damaged(self, active: Segment, tail: bytes) -> None:
+    def _drop_torn(self, active: Segment, scan: Scan) -> bool:
+        """Cut off what a crash left of writes nobody was promised; tell if it was that."""
+        tail = active.file.read(scan.position, active.size - scan.position)
+        following = find_frame(tail, offset_min=active.next_offset)
+        if following is not None and not has_lost_sector(
+            tail, start=0, end=following.start, origin=scan.position
+        ):
+            return False
+        if scan.is_cut and following is None:
+            self.recovery.torn_bytes = len(tail)
+        else:
+            # A page never reached the disk, so nothing behind it was ever synced. Or a bit of the
+            # very last frame flipped: nobody can tell, so the bytes are kept beside the log.
+            try:
+                self._set_aside(active, tail)
+            except DiskFullError:
+                return False
+        active.cut(size=scan.position, next_offset=active.next_offset)
+        return True
+
+    def _keep_damaged(self, active: Segment) -> None:
         """Leave a damaged segment as it is and go on behind it: bad frames are never deleted."""
-        end_offset = active.next_offset
-        position = 0
-        while (span := find_frame(tail, position=position, offset_min=end_offset)) is not None:
-            if span.header.offset > end_offset:
-                self.recovery.gaps.append(Gap(end_offset, span.header.offset))
-            end_offset = span.end_offset
-            position = span.end
-        active.next_offset = end_offset
-        self._add_segment(end_offset)
+        offset, position = active.tail()
+        for _, span in active.scan_past_damage(offset, position):
+            if span.header.offset > offset:
+                self.report_gap(Gap(offset, span.header.offset))
+            offset = span.end_offset
+        end = active.index.offsets.last()
+        if end is not None and offset < end[0]:
+            self.report_gap(Gap(offset, Offset(end[0])))
+            offset = Offset(end[0])
+        active.next_offset = offset
+        active.sync()
+        if active.is_empty:
+            # Two segments cannot begin at the same offset, and there is no message in this one.
+            self._set_aside(active, active.file.read(Position(0), active.size))
+            active.cut(size=0, next_offset=offset)
+            return
+        active.rebuild_index()
+        active.mark_end()
+        active.index.save_soon()
+        self._add_segment(offset)
+
+    def _set_aside(self, active: Segment, tail: bytes) -> None:
+        self.recovery.lost_bytes = len(tail)
+        write_atomically(self._disk, active.log_path + LOST_SUFFIX, tail)

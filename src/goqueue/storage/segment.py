@@ -1,8 +1,4 @@
-"""One segment: a log file with its offset index and its time index.
-
-Index entries are written only for bytes that are already synced. So whatever a crash leaves behind,
-the last index entry points into durable bytes, and recovery scans from there.
-"""
+"""One segment: a log file with its indexes."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,24 +6,17 @@ from typing import Final
 
 from goqueue.base.errors import CorruptFrameError
 from goqueue.base.ids import Offset, Position
-from goqueue.base.limits import (
-    FRAME_BYTES_MAX,
-    FRAME_HEADER_BYTES,
-    INDEX_ENTRY_BYTES,
-    INDEX_INTERVAL_BYTES,
-)
+from goqueue.base.limits import FRAME_HEADER_BYTES
 from goqueue.base.units import MiB
 from goqueue.core.log.index import SparseIndex
 from goqueue.core.log.retention import SegmentAge
-from goqueue.core.log.scan import Span, Walk
+from goqueue.core.log.scan import Span, Walk, find_frame
 from goqueue.core.record.frame import read_header
 from goqueue.storage.disk import Buffer, Disk, File
+from goqueue.storage.segment_index import INDEX_SUFFIX, TIME_INDEX_SUFFIX, Flush, SegmentIndex
 
 LOG_SUFFIX: Final = ".log"
-INDEX_SUFFIX: Final = ".index"
-TIME_INDEX_SUFFIX: Final = ".timeindex"
 SCAN_CHUNK_BYTES: Final = 1 * MiB
-READ_PER_ENTRY_MAX: Final = INDEX_INTERVAL_BYTES + FRAME_BYTES_MAX
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,15 +37,12 @@ class Segment:
         self._disk = disk
         self._stem = f"{directory}/{base_offset:020d}"
         self._file: File | None = None
-        self._index: SparseIndex | None = None
-        self._times: SparseIndex | None = None
+        self._index: SegmentIndex | None = None
         self._size: int | None = None
-        self._flushed_entries = 0
-        self._flushed_times = 0
-        self._indexed_end = 0
+        self._last_timestamp_ns: int | None = None
         self.base_offset = base_offset
         self.next_offset = base_offset
-        self.last_timestamp_ns = 0
+        """Offset behind the last message; kept for the segment that takes appends."""
         self.index_rebuilds = 0
 
     def __repr__(self) -> str:
@@ -76,103 +62,91 @@ class Segment:
 
     @property
     def size(self) -> int:
-        """Bytes in the log file."""
+        """Bytes in the log file. Asking does not keep the file open."""
         if self._size is None:
-            self._size = self.file.size()
+            file = self._disk.open(self.log_path)
+            self._size = file.size()
+            file.close()
         return self._size
 
     @property
-    def index(self) -> SparseIndex:
-        """The offset index, read (or rebuilt) on first use."""
-        self._load()
+    def is_empty(self) -> bool:
+        """Tell whether a segment that takes appends holds no message, frames without any aside."""
+        return self.next_offset == self.base_offset
+
+    @property
+    def index(self) -> SegmentIndex:
+        """The indexes, read (or rebuilt) on first use."""
+        if self._index is None:
+            self._load()
         assert self._index is not None, "loaded above"
         return self._index
 
     @property
     def times(self) -> SparseIndex:
-        """The time index, read (or rebuilt) on first use."""
-        self._load()
-        assert self._times is not None, "loaded above"
-        return self._times
+        """The time index."""
+        return self.index.times
+
+    # Writing.
 
     def create(self) -> None:
         """Make the files of a new, empty segment; the caller syncs the directory."""
-        for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
-            self._disk.remove(self._stem + suffix)
+        self._index = SegmentIndex(self._disk, self._stem)
+        self._index.create()
         self._file = self._disk.open(self.log_path, create=True)
-        self._size = 0
-        self._index, self._times = SparseIndex(), SparseIndex()
-        for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
-            self._disk.open(self._stem + suffix, create=True).close()
+        self._size = self._last_timestamp_ns = 0
 
     def append(self, appending: Appending) -> None:
         """Write frames to the page cache; raises with nothing changed."""
         position = self.size
         self.file.append(appending.buffers)
-        self._note(
-            position=position,
-            size=appending.size,
-            offset=appending.first_offset,
-            timestamp_ns=appending.timestamp_ns,
-        )
+        self._note(position, appending.first_offset, appending.timestamp_ns)
+        self._size = position + appending.size
         self.next_offset = Offset(appending.first_offset + appending.rows)
 
-    def _note(self, *, position: int, size: int, offset: Offset, timestamp_ns: int) -> None:
-        """Count a frame in, with index entries where one is due."""
-        index, times = self.index, self.times
-        self.last_timestamp_ns = max(self.last_timestamp_ns, timestamp_ns)
-        if not len(index) or position - self._indexed_end >= INDEX_INTERVAL_BYTES:
-            index.add(offset, position)
-            times.add(self.last_timestamp_ns, offset)
-            self._indexed_end = position
-        self._size = position + size
+    def _note(
+        self, position: int, offset: Offset, timestamp_ns: int, *, is_wanted: bool = False
+    ) -> None:
+        self._last_timestamp_ns = max(self._last_timestamp_ns or 0, timestamp_ns)
+        self.index.note(
+            offset=offset,
+            position=position,
+            last_timestamp_ns=self._last_timestamp_ns,
+            is_wanted=is_wanted,
+        )
 
-    def new_entries(self, *, synced_size: int) -> tuple[bytes, bytes]:
-        """Return the index bytes not yet in the index files that speak of synced bytes only."""
-        assert synced_size == self.size, "entries are flushed for a whole prefix"
-        if self._flushed_entries >= len(self.index):
-            return b"", b""
-        return self.index.encode(self._flushed_entries), self.times.encode(self._flushed_times)
+    def plan_flush(self) -> Flush:
+        """Return the index entries not in the files yet, to be written once the log is synced."""
+        return self.index.plan_flush()
 
-    def entries_flushed(self, entries: bytes, times: bytes) -> None:
-        """Note that these index bytes are in the files."""
-        self._flushed_entries += len(entries) // INDEX_ENTRY_BYTES
-        self._flushed_times += len(times) // INDEX_ENTRY_BYTES
+    def settle(self, flush: Flush) -> None:
+        """Note what a flush has written."""
+        self.index.settle(flush)
 
-    def write_entries(self, entries: bytes, times: bytes) -> None:
-        """Append bytes to the index files. Touches no state, so any thread may do it."""
-        for suffix, raw in ((INDEX_SUFFIX, entries), (TIME_INDEX_SUFFIX, times)):
-            if raw:
-                file = self._disk.open(self._stem + suffix, create=True)
-                try:
-                    file.append([raw])
-                finally:
-                    file.close()
-
-    def seal(self) -> None:
-        """Make everything durable and close the books: nothing is appended any more."""
+    def sync(self) -> None:
+        """Make the log file durable."""
         self.file.sync()
-        times = self.times
-        last = times.last()
-        if last is not None and last[0] < self.last_timestamp_ns:
-            times.add(self.last_timestamp_ns, max(last[1], self.next_offset - 1))
-        entries = self.index.encode(self._flushed_entries)
-        time_entries = times.encode(self._flushed_times)
-        self.write_entries(entries, time_entries)
-        self.entries_flushed(entries, time_entries)
-        for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
-            file = self._disk.open(self._stem + suffix, create=True)
-            file.sync()
-            file.close()
 
-    def age(self) -> SegmentAge:
-        """Return what retention wants to know."""
-        self._load()
-        return SegmentAge(size_bytes=self.size, last_timestamp_ns=self.last_timestamp_ns)
+    def mark_end(self) -> None:
+        """Let the last index entry be the end of the segment, all of which is synced."""
+        if self.size:
+            self._note(self.size, self.next_offset, 0, is_wanted=True)
 
-    def position_of(self, offset: Offset) -> Position:
-        """Return a position at or before the frame that holds an offset."""
-        return Position(self.index.at_or_before(offset) or 0)
+    def take_back(self, *, size: int, next_offset: Offset) -> None:
+        """Forget everything appended behind a place."""
+        self._keep_index(size)
+        self._size = size
+        self.next_offset = next_offset
+        self.file.truncate(size)
+
+    def cut(self, *, size: int, next_offset: Offset) -> None:
+        """Shorten the log to a frame border, durably."""
+        self.take_back(size=size, next_offset=next_offset)
+        self.sync()
+
+    def _keep_index(self, size: int) -> None:
+        index = self.index
+        index.cut(index.offsets.count_below(value=size))
 
     def remove(self) -> None:
         """Delete the files, the log first: an index without a log is harmless."""
@@ -183,106 +157,112 @@ class Segment:
     def close(self) -> None:
         """Let go of the log file and the indexes; a thread that still reads keeps it open."""
         self._file = None
-        self._index = self._times = None
+        self._index = None
 
     # Reading back what a crash, a bit flip or an earlier version left.
 
+    def age(self) -> SegmentAge:
+        """Return what retention wants to know."""
+        if self._last_timestamp_ns is None:
+            self._load()
+        return SegmentAge(size_bytes=self.size, last_timestamp_ns=self._last_timestamp_ns or 0)
+
+    def entry_for(self, offset: Offset) -> tuple[Offset, Position]:
+        """Return the first offset and the position of a frame at or before an offset."""
+        entry = self.index.offsets.entry_at_or_before(offset)
+        return (Offset(entry[0]), Position(entry[1])) if entry else (self.base_offset, Position(0))
+
     def _load(self) -> None:
-        if self._index is not None and self._times is not None:
-            return
-        index, times = self._read_index(INDEX_SUFFIX), self._read_index(TIME_INDEX_SUFFIX)
-        if index is None or times is None or not self._is_plausible(index, times):
+        """Read the indexes of a sealed segment and make them complete."""
+        index = self._read_index()
+        if index is None:
             self.rebuild_index()
-            return
-        self._index, self._times = index, times
-        self._flushed_entries, self._flushed_times = len(index), len(times)
-        last_time, last_entry = times.last(), index.last()
-        self.last_timestamp_ns = last_time[0] if last_time else 0
-        self._indexed_end = last_entry[1] if last_entry else 0
+            index = self.index
+        else:
+            self._index = index
+            self._last_timestamp_ns = index.last_timestamp_ns
+            self._count_in(*self.tail())
+        index.save_soon()
 
-    def _read_index(self, suffix: str) -> SparseIndex | None:
-        try:
-            file = self._disk.open(self._stem + suffix)
-        except FileNotFoundError:
+    def _read_index(self) -> SegmentIndex | None:
+        """Read the indexes if they fit the log: both begin at its beginning and end in a frame."""
+        index = SegmentIndex.read(self._disk, self._stem)
+        if index is None or not len(index.offsets):
+            return None if self.size else index
+        offset, position = index.offsets[-1]
+        if index.offsets[0] != (self.base_offset, 0) or position > self.size:
             return None
+        if position == self.size:
+            return index
         try:
-            return SparseIndex.decode(file.read(Position(0), file.size()))
-        except CorruptFrameError:
-            return None
-        finally:
-            file.close()
-
-    def _is_plausible(self, index: SparseIndex, times: SparseIndex) -> bool:
-        """Check an index against the log: it begins at the beginning and its ends are frames."""
-        if len(index) == 0 or len(times) == 0:
-            return self.size == 0
-        first, last = next(iter(index)), index.last()
-        last_time = times.last()
-        assert last is not None, "not empty"
-        assert last_time is not None, "not empty"
-        if first != (self.base_offset, 0) or next(iter(times))[1] != self.base_offset:
-            return False
-        if last_time[1] < last[0] or last[1] + FRAME_HEADER_BYTES > self.size:
-            return False
-        try:
-            header = read_header(self.file.read(Position(last[1]), FRAME_HEADER_BYTES))
+            header = read_header(self.file.read(Position(position), FRAME_HEADER_BYTES))
         except CorruptFrameError:
             # The frame itself is bad; scanning for the truth is the log's business.
-            return True
-        return header.offset == last[0]
+            return index
+        return index if header.offset == offset else None
+
+    def tail(self) -> tuple[Offset, Position]:
+        """Return the last indexed frame: from there on the log has to be looked at."""
+        offsets = self.index.offsets
+        is_end = len(offsets) > 0 and self.index.indexed_end == self.size
+        if len(offsets) <= is_end:
+            return self.base_offset, Position(0)
+        offset, position = offsets[-2 if is_end else -1]
+        return Offset(offset), Position(position)
+
+    def _count_in(self, offset: Offset, position: Position) -> None:
+        """Note every good frame from a place on; the first behind damage gets an entry."""
+        reached = position
+        for at, span in self.scan_past_damage(offset, position):
+            is_behind_damage = at > reached
+            self._note(at, span.header.offset, span.header.timestamp_ns, is_wanted=is_behind_damage)
+            reached = Position(at + span.end - span.start)
 
     def rebuild_index(self) -> None:
-        """Make both indexes anew from the log and write them."""
+        """Make the indexes anew from the log, in memory; damaged stretches are left out."""
         self.index_rebuilds += 1
-        self._index, self._times = SparseIndex(), SparseIndex()
-        self._flushed_entries = self._flushed_times = 0
-        self._indexed_end = 0
-        self.last_timestamp_ns = 0
-        size = self.size
-        for position, span in self.scan(Position(0)):
-            self._note(
-                position=position,
-                size=span.end - span.start,
-                offset=span.header.offset,
-                timestamp_ns=span.header.timestamp_ns,
-            )
-        self._size = size
-        self.file.sync()
-        for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
-            self._disk.remove(self._stem + suffix)
-        self._disk.sync_directory(self._stem.rpartition("/")[0])
-        entries, times = self._index.encode(), self._times.encode()
-        self.write_entries(entries, times)
-        self.entries_flushed(entries, times)
+        self._begin_index()
+        self._count_in(self.base_offset, Position(0))
+
+    def _begin_index(self) -> None:
+        self._index = SegmentIndex(self._disk, self._stem)
+        self._index.is_rewrite_due = True
+        self._last_timestamp_ns = 0
+
+    def recover(self) -> "Scan":
+        """Read the tail of the segment that will take appends, up to its end or a bad frame."""
+        self._index = self._read_index()
+        if self._index is None:
+            self.index_rebuilds += 1
+            self._begin_index()
+        self._last_timestamp_ns = self.index.last_timestamp_ns
+        self.next_offset, position = self.tail()
+        scan = self.scan(position)
+        for at, span in scan:
+            self._note(at, span.header.offset, span.header.timestamp_ns)
+            self.next_offset = span.end_offset
+        return scan
 
     def scan(self, position: Position) -> "Scan":
         """Walk over the whole frames from a position to the end or the first bad one."""
         return Scan(self, position)
 
-    def recover_tail(self) -> "Scan":
-        """Read the tail from the last index entry on, counting its frames in."""
-        last = self.index.last()
-        scan = self.scan(Position(last[1] if last else 0))
-        end = 0
-        self.next_offset = Offset(last[0]) if last else self.base_offset
-        for position, span in scan:
-            self._note(
-                position=position,
-                size=span.end - span.start,
-                offset=span.header.offset,
-                timestamp_ns=span.header.timestamp_ns,
-            )
-            end = position + span.end - span.start
-            self.next_offset = span.end_offset
-        self._size = max(end, scan.position)
-        return scan
-
-    def cut(self, size: int) -> None:
-        """Shorten the log to ``size`` bytes (a frame border), durably, with both indexes."""
-        self.file.truncate(size)
-        self.file.sync()
-        self._size = size
-        self.rebuild_index()
+    def scan_past_damage(
+        self, offset: Offset, position: Position
+    ) -> Iterator[tuple[Position, Span]]:
+        """Walk over every good frame from a frame on to the end, whatever lies between."""
+        while True:
+            scan = self.scan(position)
+            for at, span in scan:
+                yield at, span
+                offset = span.end_offset
+            if scan.fault is None:
+                return
+            rest = self.file.read(scan.position, self.size - scan.position)
+            following = find_frame(rest, offset_min=offset)
+            if following is None:
+                return
+            position = Position(scan.position + following.start)
 
 
 class Scan:
@@ -292,6 +272,8 @@ class Scan:
         self._segment = segment
         self.position = position
         self.fault: CorruptFrameError | None = None
+        self.is_cut = False
+        """The fault is that the file ends before the frame does."""
 
     def __iter__(self) -> Iterator[tuple[Position, Span]]:
         file = self._segment.file
@@ -309,5 +291,6 @@ class Scan:
                 return
             if walk.needed and origin + walk.position + walk.needed > size:
                 self.fault = CorruptFrameError(f"the last frame of {file.path} is cut")
+                self.is_cut = True
                 return
             want = max(SCAN_CHUNK_BYTES, walk.needed)

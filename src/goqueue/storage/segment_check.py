@@ -12,7 +12,8 @@ from goqueue.core.record.frame import CONTROL, TOMBSTONE, TX_COMMIT
 from goqueue.core.record.row import Row
 from goqueue.storage.disk import Disk
 from goqueue.storage.findings import Report
-from goqueue.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, Segment
+from goqueue.storage.segment import LOG_SUFFIX, Segment
+from goqueue.storage.segment_index import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +58,8 @@ class SegmentCheck:
             following = self._skip_fault(scan.position, scan.fault)
             yield following - scan.position
             position = following
+        # A sealed segment's last entry is its end.
+        self._offsets.meet(Position(size), self.end_offset)
         self._offsets.finish(self._report, size=size)
         self._times.finish(self._report, is_active=self._place.is_active)
         self._report.segments += 1
@@ -130,12 +133,12 @@ class SegmentCheck:
         """Report bytes that are no frame; return where the next good one begins."""
         size = self._segment.size
         rest = self._segment.file.read(position, size - position)
-        following = find_frame(rest, position=1, offset_min=self.end_offset)
+        following = find_frame(rest, offset_min=self.end_offset)
         if following is None:
             self._offsets.skip(Position(size))
             self._end_badly(position, len(rest), fault)
             return Position(size)
-        may_be_torn = self._place.is_active and self.is_indexed_to < position
+        may_be_torn = self._place.is_active and self.is_indexed_to <= position
         if may_be_torn and has_lost_sector(rest, start=0, end=following.start, origin=position):
             self._offsets.skip(Position(size))
             self._lose_page(position, len(rest))
@@ -160,7 +163,7 @@ class SegmentCheck:
         )
 
     def _end_badly(self, position: Position, size: int, fault: CorruptFrameError) -> None:
-        if self._place.is_active and self.is_indexed_to < position:
+        if self._place.is_active and self.is_indexed_to <= position:
             self.torn_bytes = size
             self._report.note(
                 self._log_path,

@@ -17,8 +17,9 @@ from goqueue.core.topics import catalog
 from goqueue.storage.disk import Disk
 from goqueue.storage.findings import Report
 from goqueue.storage.journal import Journal
-from goqueue.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
+from goqueue.storage.segment import LOG_SUFFIX
 from goqueue.storage.segment_check import Place, SegmentCheck
+from goqueue.storage.segment_index import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 
 JOURNAL_PATH: Final = "meta/catalog.journal"
 LOGS: Final = "logs"

@@ -73,10 +73,16 @@ def encode_packet(
 
 
 class PacketReader:
-    """Cuts a stream into packets. ``bytes_max`` bounds what a single one may declare."""
+    """Cuts a stream into packets; the limits bound what a single one may declare."""
 
-    def __init__(self, bytes_max: int = REQUEST_BYTES_MAX) -> None:
+    def __init__(
+        self,
+        bytes_max: int = REQUEST_BYTES_MAX,
+        *,
+        header_bytes_max: int = REQUEST_HEADER_BYTES_MAX,
+    ) -> None:
         self._bytes_max = bytes_max
+        self._header_bytes_max = header_bytes_max
         self._chunks: list[bytes] = []
         self._held = 0
         self._needed = HEAD_BYTES
@@ -126,8 +132,8 @@ class PacketReader:
     def _check(self, size: int, header_size: int) -> None:
         if size > self._bytes_max:
             raise ProtocolError(f"packet declares {size} bytes; the limit is {self._bytes_max}")
-        if header_size > REQUEST_HEADER_BYTES_MAX or _AFTER_SIZE + header_size > size:
+        if header_size > self._header_bytes_max or _AFTER_SIZE + header_size > size:
             raise ProtocolError(
                 f"packet declares a header of {header_size} bytes in {size};"
-                f" the limit is {REQUEST_HEADER_BYTES_MAX}"
+                f" the limit is {self._header_bytes_max}"
             )

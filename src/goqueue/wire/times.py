@@ -59,7 +59,7 @@ def format_time_us(timestamp_us: int) -> str:
 @lru_cache(maxsize=4096)
 def _second(second: int) -> str:
     # Neighbouring messages share their second, and making a datetime is most of the cost.
-    return (_EPOCH + timedelta(seconds=second)).strftime("%Y-%m-%dT%H:%M:%S")
+    return (_EPOCH + timedelta(seconds=second)).isoformat()[: len("2026-01-31T12:00:00")]
 
 
 assert _MINUTES_PER_HOUR * SECOND_MS == MINUTE_MS

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -20,6 +21,9 @@ T = TypeVar("T")
 
 TIMEOUT_SECONDS = 30
 
+# Without it every client reads all certificates of the system, which takes longer than most tests.
+_NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
 
 class Running:
     """Serves a data directory until it is closed."""
@@ -35,7 +39,9 @@ class Running:
         assert self._ready.wait(TIMEOUT_SECONDS)
         if self._failure is not None:
             raise self._failure
-        self.client = httpx.Client(base_url=f"http://{self.address}", timeout=TIMEOUT_SECONDS)
+        self.client = httpx.Client(
+            base_url=f"http://{self.address}", timeout=TIMEOUT_SECONDS, verify=_NO_TLS
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -126,7 +132,6 @@ class Running:
         """Send bytes on a connection of their own; return all that comes until it is closed."""
         with self.connect() as connection:
             connection.sendall(request)
-            connection.shutdown(socket.SHUT_WR)
             received = b""
             while chunk := connection.recv(65_536):
                 received += chunk

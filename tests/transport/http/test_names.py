@@ -71,7 +71,9 @@ def test_a_hostile_path_reaches_nothing(
     (tmp_path / "escaped" / "precious").write_text("mine")
     server.create()
     before = files_under(tmp_path)
-    answer = server.exchange(method + b" " + path + b" HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+    answer = server.exchange(
+        method + b" " + path + b" HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+    )
 
     head, _, body = answer.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 404 ")

@@ -90,9 +90,7 @@ def test_settings_can_be_changed(server: Running, method: str) -> None:
         ({"durability": {"a": 1}, "segment_bytes": True}, "segment_bytes: expected"),
     ],
 )
-def test_a_bad_setting_is_named(
-    server: Running, config: dict[str, object], problem: str
-) -> None:
+def test_a_bad_setting_is_named(server: Running, config: dict[str, object], problem: str) -> None:
     """A setting that is unknown or out of bounds answers 400 with its name, and nothing changes."""
     server.create()
     before = server.get("/topics/orders/config").json()
@@ -130,9 +128,7 @@ def test_a_name_is_taken_once(server: Running) -> None:
         ("POST", "/topics/none/messages", "topic not found"),
     ],
 )
-def test_an_unknown_topic_answers_404(
-    server: Running, method: str, path: str, text: str
-) -> None:
+def test_an_unknown_topic_answers_404(server: Running, method: str, path: str, text: str) -> None:
     """Whatever is asked of a topic that is not there, the answer is 404 in the contract's words."""
     body = {"messages": [{"value": "a"}]} if method == "POST" else {}
     reply = server.client.request(method, path, json=body)
@@ -159,7 +155,7 @@ def test_an_unknown_topic_answers_404(
     ],
 )
 def test_a_bad_request_names_its_field(server: Running, body: object, text: str) -> None:
-    """A missing field, a wrong type or a number beyond its bounds answers 400 and creates nothing."""
+    """A missing field, a wrong type or a number out of bounds answers 400 and creates nothing."""
     status, error = error_of(server.post("/topics", body))
 
     assert status == 400

@@ -1,8 +1,9 @@
 """A sparse index: where to begin looking.
 
 Shape: codec. Entries are two signed 64-bit numbers, big-endian, 16 bytes. The offset index maps the
-first offset of a frame to its position; the time index maps the latest time up to and including a
-frame to the frame's first offset. Both ascend, so both are searched by bisection.
+first offset of a frame to its position; the time index maps a time to such an offset: no message
+before it is later. Both ascend, so both are searched by bisection; both speak of the same frames,
+so each can be checked against the other. The last entry of a sealed segment is its end.
 """
 
 import sys
@@ -32,6 +33,9 @@ class SparseIndex:
     def __repr__(self) -> str:
         return f"<SparseIndex of {len(self)} entries, last {self.last()}>"
 
+    def __getitem__(self, place: int) -> tuple[int, int]:
+        return self._keys[place], self._values[place]
+
     def add(self, key: int, value: int) -> None:
         """Append an entry; it may not lie before the last one."""
         assert not self._keys or key >= self._keys[-1], "index keys ascend"
@@ -43,21 +47,30 @@ class SparseIndex:
         """Return the newest entry."""
         return (self._keys[-1], self._values[-1]) if self._keys else None
 
-    def at_or_before(self, key: int) -> int | None:
-        """Return the value of the last entry whose key is at most ``key``."""
+    def entry_at_or_before(self, key: int) -> tuple[int, int] | None:
+        """Return the last entry whose key is at most ``key``."""
         place = bisect_right(self._keys, key)
-        return self._values[place - 1] if place else None
+        return self[place - 1] if place else None
 
-    def before(self, key: int) -> int | None:
-        """Return the value of the last entry whose key is less than ``key``."""
-        place = bisect_left(self._keys, key)
-        return self._values[place - 1] if place else None
+    def count_before(self, *, key: int) -> int:
+        """Return how many entries have a key less than ``key``."""
+        return bisect_left(self._keys, key)
 
-    def cut(self, *, value_end: int) -> None:
-        """Forget the entries whose value is ``value_end`` or more."""
-        place = bisect_left(self._values, value_end)
-        del self._keys[place:]
-        del self._values[place:]
+    def agrees_with(self, other: "SparseIndex") -> int:
+        """Return for how many entries, from the first on, the other's values are our keys."""
+        for place, ((key, _), (_, value)) in enumerate(zip(self, other, strict=False)):
+            if key != value:
+                return place
+        return min(len(self), len(other))
+
+    def cut(self, count: int) -> None:
+        """Keep only the first ``count`` entries."""
+        del self._keys[count:]
+        del self._values[count:]
+
+    def count_below(self, *, value: int) -> int:
+        """Return how many entries have a value less than ``value``."""
+        return bisect_left(self._values, value)
 
     def encode(self, start: int = 0) -> bytes:
         """Return the entries from the ``start``-th on as bytes."""

@@ -3,6 +3,7 @@
 Shape: codec. Nothing is believed before its checksum holds.
 """
 
+import contextlib
 import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple
@@ -11,7 +12,7 @@ from crc32c import crc32c
 
 from goqueue.base.errors import CorruptFrameError
 from goqueue.base.ids import Offset
-from goqueue.base.limits import FRAME_HEADER_BYTES
+from goqueue.base.limits import BATCH_ROWS_MAX, FRAME_HEADER_BYTES
 from goqueue.core.record.frame import BATCH, CHECKED_FROM, MAGIC, FrameHeader, read_header
 
 _U32: Final = struct.Struct(">I")
@@ -81,12 +82,17 @@ def rows_of(chunk: memoryview, end: int, header: FrameHeader) -> int:
 
 
 class Taken(NamedTuple):
-    """The part of a chunk that answers a read: bytes from start to end, whole frames only."""
+    """The part of a chunk that answers a read: bytes from start to end, whole frames only.
+
+    ``ahead_offset`` is that of the first frame not wholly before the range, ``walked_offset`` lies
+    behind the last frame looked at; ``needed`` and ``fault`` speak of where the walk stopped.
+    """
 
     start: int
     end: int
-    first_offset: Offset | None
     next_offset: Offset
+    ahead_offset: Offset | None
+    walked_offset: Offset | None
     needed: int
     fault: CorruptFrameError | None
 
@@ -96,49 +102,62 @@ def take_frames(
 ) -> Taken:
     """Pick the frames that hold messages of the half-open range, ``bytes_max`` of them at most.
 
-    At least one frame is taken whatever its size. ``first_offset`` is that of the chunk's first
-    frame. ``needed`` and ``fault`` speak of the frame the walk stopped at, and matter only when
-    nothing was taken.
+    At least one frame is taken whatever its size.
     """
     walk = Walk(chunk)
     start = end = 0
     next_offset = from_offset
-    first_offset: Offset | None = None
+    ahead_offset: Offset | None = None
+    walked_offset: Offset | None = None
     for span in walk:
-        if first_offset is None:
-            first_offset = span.header.offset
+        walked_offset = span.end_offset
         if span.end_offset <= from_offset:
             start = end = span.end
             continue
-        if span.header.offset >= end_offset:
-            break
-        if end > start and span.end - start > bytes_max:
+        if ahead_offset is None:
+            ahead_offset = span.header.offset
+        if span.header.offset >= end_offset or (end > start and span.end - start > bytes_max):
             break
         end = span.end
         next_offset = span.end_offset
-    return Taken(start, end, first_offset, next_offset, walk.needed, walk.fault)
+    return Taken(start, end, next_offset, ahead_offset, walked_offset, walk.needed, walk.fault)
 
 
-def find_frame(chunk: bytes | memoryview, *, position: int, offset_min: Offset) -> Span | None:
-    """Find the first whole, checked frame at or behind a position, looking at every byte."""
+def find_frame(chunk: bytes | memoryview, *, offset_min: Offset) -> Span | None:
+    """Find the first whole, checked frame behind the bad one a chunk begins with.
+
+    Where the bad frame says it ends is tried first, then every byte. A message may itself contain
+    frames, so one with an offset that the lost bytes cannot explain is not believed.
+    """
     raw = bytes(chunk)
-    while (position := raw.find(MAGIC, position)) >= 0:
+    for position in _places(raw):
         for span in Walk(raw, position):
-            if span.header.offset >= offset_min:
+            lost_rows_max = BATCH_ROWS_MAX * (1 + position // FRAME_HEADER_BYTES)
+            if offset_min <= span.header.offset <= offset_min + lost_rows_max:
                 return span
             break
-        position += 1
     return None
 
 
-def has_lost_sector(chunk: bytes | memoryview, *, start: int, end: int, origin: int) -> bool:
-    """Tell whether a device sector between two places reads as zeros: a page that was never written.
+def _places(raw: bytes) -> Iterator[int]:
+    """Yield where a frame may begin, the likeliest place first."""
+    with contextlib.suppress(CorruptFrameError):
+        yield read_header(raw).size
+    position = 0
+    while (position := raw.find(MAGIC, position + 1)) >= 0:
+        yield position
 
+
+def has_lost_sector(chunk: bytes | memoryview, *, start: int, end: int, origin: int) -> bool:
+    """Tell whether a device sector between two places reads as zeros: a page never written.
+
+    ``start`` is where a frame should begin: zeros from there to the end of its sector count, too.
     ``origin`` is the position of the chunk in its file; sectors are aligned in the file.
     """
-    zeros = bytes(SECTOR_BYTES)
     first = -(-(origin + start) // SECTOR_BYTES) * SECTOR_BYTES - origin
+    if start < first <= end and not any(chunk[start:first]):
+        return True
     return any(
-        chunk[at : at + SECTOR_BYTES] == zeros
+        not any(chunk[at : at + SECTOR_BYTES])
         for at in range(first, end - SECTOR_BYTES + 1, SECTOR_BYTES)
     )

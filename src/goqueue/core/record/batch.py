@@ -3,11 +3,11 @@
 Shape: codec. The value of the frame is one Arrow IPC record batch message without its schema: the
 schema follows from the column set. The headers block holds the batch's own fields:
 
-     0   1   2   3   4      8      12           20         28     30       38         42       50
-    +---+---+---+---+------+------+------------+----------+------+--------+----------+--------+-------
-    | 1 |col|cmp| 0 | rows | raw  | first time | producer | epo- | sequ-  | sequence | trans- | repeats
-    |ver|set|   |   |      | size | (us)       | id       | ch   | ence   | count    | action |
-    +---+---+---+---+------+------+------------+----------+------+--------+----------+--------+-------
+     0   1   2   3   4      8      12           20         28     30      38         42       50
+    +---+---+---+---+------+------+------------+----------+------+-------+----------+--------+------
+    | 1 |col|cmp| 0 | rows | raw  | first time | producer | epo- | sequ- | sequence | trans- | re-
+    |ver|set|   |   |      | size | (us)       | id       | ch   | ence  | count    | action | peats
+    +---+---+---+---+------+------+------------+----------+------+-------+----------+--------+------
 
 A repeat is (row u32, partition u32, offset u64): a message whose dedup id was already known and
 that was therefore left out, so the batch holds fewer rows than sequence numbers.

@@ -2,11 +2,11 @@
 
 Shape: codec. Big-endian. The checksum is CRC-32C over everything behind it.
 
-     0       2   3   4        8        16         24  25  26     28       32       34
-    +-------+---+---+--------+--------+----------+---+---+------+--------+--------+-----+-------+---------
-    | "GQ"  | 1 | f | crc32c | offset | time (ns)| p | 0 | key  | value  | headers| key | value | headers
-    |       |ver|   |        |        |          |rio|   | size | size   | size   | …   | …     | …
-    +-------+---+---+--------+--------+----------+---+---+------+--------+--------+-----+-------+---------
+     0       2   3   4        8        16         24  25  26     28      32        34
+    +-------+---+---+--------+--------+----------+---+---+------+-------+---------+-----+-------+---
+    | "GQ"  | 1 | f | crc32c | offset | time (ns)| p | 0 | key  | value | headers | key | value | …
+    |       |ver|   |        |        |          |rio|   | size | size  | size    | …   | …     |
+    +-------+---+---+--------+--------+----------+---+---+------+-------+---------+-----+-------+---
 
 A row frame is one message. A batch frame (flag BATCH) holds an Arrow record batch as its value;
 its offset is that of the first message and its time the latest in it (see ``batch``).

@@ -1,4 +1,7 @@
-"""One message, as people and programs see it."""
+"""One message, as people and programs see it.
+
+Shape: codec.
+"""
 
 from collections.abc import Mapping
 from enum import IntEnum

@@ -1,4 +1,7 @@
-"""Who sent a frame, and which of the producer's messages it holds."""
+"""Who sent a frame, and which of the producer's messages it holds.
+
+Shape: calculator.
+"""
 
 import msgspec
 

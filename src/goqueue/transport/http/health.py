@@ -18,6 +18,7 @@ from goqueue.runtime.broker import Broker
 from goqueue.transport.http.call import Call
 from goqueue.transport.http.operation import Answer, Operation, Parameter
 from goqueue.transport.http.reply import json_reply, raw_reply, refusal
+from goqueue.wire.http.errors import ErrorReply
 from goqueue.wire.http.health import (
     Alive,
     BrokerSummary,
@@ -194,6 +195,7 @@ def _get(
     parameters: tuple[Parameter, ...] = (),
     errors: tuple[HTTPStatus, ...] = (),
 ) -> Operation:
+    failure = ErrorReply if isinstance(reply, str) else reply
     return Operation(
         method="GET",
         path=path,
@@ -202,5 +204,6 @@ def _get(
         reply=reply,
         parameters=parameters,
         errors=errors,
+        failure=failure,
         is_versioned=False,
     )

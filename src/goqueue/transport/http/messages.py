@@ -61,6 +61,7 @@ class MessageRoutes:
             Operation(
                 method="POST", path="/topics/{topic}/messages/forward",
                 answer=self.forward_message, tag=TAG, body=Forward, reply=Forwarded, errors=errors,
+                failure=ForwardRefused,
             ),
         )  # fmt: skip
 
@@ -106,17 +107,14 @@ class MessageRoutes:
     async def forward_message(self, call: Call) -> Response:
         """Publish one message into a given partition, for another node."""
         limit = self._broker.config.http_publish_body_bytes_max
-        message = await call.body(_FORWARD, bytes_max=limit)
+        wanted = -1
         try:
+            message = await call.body(_FORWARD, bytes_max=limit)
+            wanted = message.partition
             partition, offset = await self._forward(call.path["topic"], message)
         except GoQueueError as error:
-            status = status_of(error)
-            refused = ForwardRefused(
-                partition=message.partition,
-                error=error.message,
-                status=status.value,
-                code=error.code,
-            )
+            status, text, code = status_of(error), error.message, error.code
+            refused = ForwardRefused(partition=wanted, error=text, status=status.value, code=code)
             return json_reply(refused, status)
         return json_reply(Forwarded(partition=partition, offset=offset))
 

@@ -9,7 +9,6 @@ import msgspec
 
 from goqueue.transport.http.operation import VERSION_PREFIX, Operation, Parameter
 from goqueue.transport.http.reply import JSON
-from goqueue.wire.http.errors import ErrorReply
 
 Json = dict[str, Any]
 
@@ -31,11 +30,14 @@ _TAGS: Final = {
 
 def build_document(operations: Sequence[Operation], *, version: str) -> Json:
     """Return the document that describes these operations."""
-    types = [ErrorReply]
+    types: list[Any] = []
     for operation in operations:
-        types += [kind for kind in (operation.body, operation.reply) if _is_type(kind)]
+        kinds = (operation.body, operation.reply, operation.failure)
+        types += [kind for kind in kinds if _is_type(kind)]
     schemas, components = msgspec.json.schema_components(types, ref_template=_REFERENCE)
     schema_of = {id(kind): schema for kind, schema in zip(types, schemas, strict=True)}
+    for component in components.values():
+        component["description"] = _prose(component.get("description", ""))
     paths: Json = {}
     for operation in operations:
         item = paths.setdefault(operation.path, _new_item(operation))
@@ -48,6 +50,11 @@ def build_document(operations: Sequence[Operation], *, version: str) -> Json:
         "paths": paths,
         "components": {"schemas": components},
     }
+
+
+def _prose(docstring: str) -> str:
+    """Return what a docstring says, as Markdown on one line."""
+    return " ".join(docstring.split()).replace("``", "`")
 
 
 def _is_type(kind: object) -> bool:
@@ -67,15 +74,15 @@ def _new_item(operation: Operation) -> Json:
 
 
 def _describe(operation: Operation, schema_of: Mapping[int, Json]) -> Json:
-    summary, _, rest = operation.text.partition("\n")
+    summary, _, rest = operation.text.partition("\n\n")
     described: Json = {
         "operationId": operation.name,
         "tags": [operation.tag],
-        "summary": summary.strip(),
+        "summary": _prose(summary),
         "responses": _responses(operation, schema_of),
     }
     if rest.strip():
-        described["description"] = " ".join(rest.split())
+        described["description"] = _prose(rest)
     if operation.parameters:
         described["parameters"] = [_parameter(one) for one in operation.parameters]
     if operation.body is not None:
@@ -92,7 +99,7 @@ def _responses(operation: Operation, schema_of: Mapping[int, Json]) -> Json:
         content = {JSON: {"schema": schema_of[id(operation.reply)]}}
     responses = {str(operation.status.value): _response(operation.status, content)}
     for status in operation.errors:
-        content = {JSON: {"schema": schema_of[id(ErrorReply)]}}
+        content = {JSON: {"schema": schema_of[id(operation.failure)]}}
         responses[str(status.value)] = _response(status, content)
     return responses
 

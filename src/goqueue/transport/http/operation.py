@@ -8,6 +8,7 @@ from typing import Any
 from starlette.responses import Response
 
 from goqueue.transport.http.call import Call
+from goqueue.wire.http.errors import ErrorReply
 
 Answer = Callable[[Call], Awaitable[Response]]
 
@@ -39,6 +40,8 @@ class Operation:
     body: Any = None
     parameters: tuple[Parameter, ...] = ()
     errors: tuple[HTTPStatus, ...] = ()
+    failure: Any = ErrorReply
+    """Type of the JSON reply with one of the errors."""
     is_versioned: bool = True
 
     @property

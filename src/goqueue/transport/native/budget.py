@@ -66,9 +66,9 @@ class ReplyRoom:
 
     async def take(self, wanted: int) -> int:
         """Return how many bytes may be read; waits only while the budget is overdrawn."""
-        turn = asyncio.get_running_loop().create_future()
-        if not self._budget.take(0, lambda: turn.done() or turn.set_result(None)):
-            await turn
+        turn = asyncio.Event()
+        if not self._budget.take(0, turn.set):
+            await turn.wait()
         share = min(wanted, max(self._budget.free // REPLY_FRACTION, REPLY_BYTES_MIN))
         self.keep(share)
         return share

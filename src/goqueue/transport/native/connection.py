@@ -215,7 +215,6 @@ class Connection(asyncio.Protocol):
     def _greet(self) -> None:
         if not self._is_greeted:
             self._is_greeted = True
-            self._arrival.stop()
             self._watch_arrival(has_progress=True)
 
     async def _until_writable(self) -> None:
@@ -242,11 +241,13 @@ class Connection(asyncio.Protocol):
     # Pace.
 
     def _watch_arrival(self, *, has_progress: bool) -> None:
-        """Bound the time of a request that has begun to arrive."""
-        if not self._reader.held:
-            if self._is_greeted:
-                self._arrival.stop()
-        elif self._is_greeted and (has_progress or not self._arrival.is_set):
+        """Bound the time until hello, and that of a request that has begun to arrive."""
+        if not self._is_greeted:
+            if not self._arrival.is_set:
+                self._arrival.set(HELLO_SECONDS_MAX)
+        elif not self._reader.held:
+            self._arrival.stop()
+        elif has_progress or not self._arrival.is_set:
             self._arrival.set(REQUEST_SECONDS_MAX)
 
     def _too_slow(self) -> None:

@@ -12,6 +12,7 @@ from goqueue.runtime import fetch
 from goqueue.runtime.broker import Broker
 from goqueue.runtime.topic import Topic
 from goqueue.wire import calls
+from goqueue.wire.complaint import HEADER_FAULTS, complaint
 from goqueue.wire.packet import Buffer, Operation
 
 ACKS: Final = ("none", "leader", "all")
@@ -22,6 +23,13 @@ class Reply(NamedTuple):
 
     header: calls.Call
     payload: Sequence[Buffer] = ()
+
+
+class Beside(NamedTuple):
+    """What a request has beside its header, and the memory its reply may take."""
+
+    payload: memoryview
+    room: fetch.Room
 
 
 def failure_of(error: GoQueueError) -> calls.Failure:
@@ -35,7 +43,7 @@ class Dispatch:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._server = f"goqueue/{version('goqueue')}"
-        self._operations: dict[int, tuple[Callable[[Buffer], Any], Any]] = {}
+        self._operations: dict[int, tuple[type[calls.Call], Callable[[Buffer], Any], Any]] = {}
         self._add(Operation.HELLO, calls.Hello, self._hello)
         self._add(Operation.PING, calls.Nothing, self._ping)
         self._add(Operation.CREATE_TOPIC, calls.CreateTopic, self._create_topic)
@@ -52,25 +60,31 @@ class Dispatch:
         self,
         operation: Operation,
         kind: type[calls.Call],
-        serve: Callable[[Any, memoryview], Awaitable[Reply]],
+        serve: Callable[[Any, Beside], Awaitable[Reply]],
     ) -> None:
-        self._operations[operation] = (msgspec.msgpack.Decoder(kind).decode, serve)
+        self._operations[operation] = (kind, msgspec.msgpack.Decoder(kind).decode, serve)
 
-    async def serve(self, operation: int, header: Buffer, payload: memoryview) -> Reply:
-        """Answer one request, or raise a GoQueueError."""
+    async def serve(
+        self,
+        operation: int,
+        header: Buffer,
+        payload: memoryview,
+        room: fetch.Room = fetch.BOUNDLESS,
+    ) -> Reply:
+        """Answer one request, or raise a GoQueueError. What is read from the log fits ``room``."""
         known = self._operations.get(operation)
         if known is None:
             raise UnsupportedError(f"operation {operation} is not known to {self._server}")
-        decode, serve = known
+        kind, decode, serve = known
         try:
             call = decode(header)
-        except msgspec.MsgspecError as error:
+        except HEADER_FAULTS as error:
             name = Operation(operation).name.lower()
-            raise InvalidRequestError(f"{name}: {error}") from error
-        reply: Reply = await serve(call, payload)
+            raise InvalidRequestError(f"{name}: {complaint(kind, error)}") from error
+        reply: Reply = await serve(call, Beside(payload, room))
         return reply
 
-    async def _hello(self, call: calls.Hello, _: memoryview) -> Reply:
+    async def _hello(self, call: calls.Hello, _: Beside) -> Reply:
         if call.protocol != calls.PROTOCOL_VERSION:
             raise UnsupportedError(
                 f"protocol {call.protocol} is not spoken here; {calls.PROTOCOL_VERSION} is"
@@ -78,36 +92,37 @@ class Dispatch:
         node_id = self._broker.config.node_id
         return Reply(calls.HelloReply(calls.PROTOCOL_VERSION, self._server, node_id))
 
-    async def _ping(self, _: calls.Nothing, __: memoryview) -> Reply:
+    async def _ping(self, _: calls.Nothing, __: Beside) -> Reply:
         return Reply(calls.Nothing())
 
-    async def _create_topic(self, call: calls.CreateTopic, _: memoryview) -> Reply:
+    async def _create_topic(self, call: calls.CreateTopic, _: Beside) -> Reply:
         topic = self._broker.create_topic(
             call.name, partitions=call.partitions, settings=call.settings
         )
         return Reply(_state(topic))
 
-    async def _delete_topic(self, call: calls.TopicCall, _: memoryview) -> Reply:
+    async def _delete_topic(self, call: calls.TopicCall, _: Beside) -> Reply:
         self._broker.delete_topic(call.name)
         return Reply(calls.Nothing())
 
-    async def _configure_topic(self, call: calls.ConfigureTopic, _: memoryview) -> Reply:
+    async def _configure_topic(self, call: calls.ConfigureTopic, _: Beside) -> Reply:
         return Reply(_state(self._broker.configure_topic(call.name, call.settings)))
 
-    async def _describe_topic(self, call: calls.TopicCall, _: memoryview) -> Reply:
+    async def _describe_topic(self, call: calls.TopicCall, _: Beside) -> Reply:
         return Reply(_state(self._broker.topic(call.name)))
 
-    async def _list_topics(self, _: calls.Nothing, __: memoryview) -> Reply:
+    async def _list_topics(self, _: calls.Nothing, __: Beside) -> Reply:
         return Reply(calls.TopicList([_summary(topic) for topic in self._broker.topics.values()]))
 
-    async def _init_producer(self, call: calls.InitProducer, _: memoryview) -> Reply:
+    async def _init_producer(self, call: calls.InitProducer, _: Beside) -> Reply:
         if call.producer_id:
             stamp = self._broker.renew_producer(producer_id=call.producer_id, epoch=call.epoch)
         else:
             stamp = self._broker.init_producer()
         return Reply(calls.ProducerIdentity(stamp.producer_id, stamp.epoch))
 
-    async def _produce(self, call: calls.Produce, payload: memoryview) -> Reply:
+    async def _produce(self, call: calls.Produce, beside: Beside) -> Reply:
+        payload = beside.payload
         if call.acks not in ACKS:
             raise InvalidRequestError(f"acks: must be one of {', '.join(ACKS)}")
         if sum(part.size for part in call.parts) != len(payload):
@@ -126,7 +141,7 @@ class Dispatch:
             outcomes = await asyncio.gather(*publishing)
         return Reply(calls.Produced(topic.settings.ack_durability, outcomes))
 
-    async def _fetch(self, call: calls.Fetch, _: memoryview) -> Reply:
+    async def _fetch(self, call: calls.Fetch, beside: Beside) -> Reply:
         topic = self._broker.topic(call.topic)
         parts = [
             fetch.FetchPart(
@@ -134,7 +149,9 @@ class Dispatch:
             )
             for part in call.parts
         ]
-        outcomes = await fetch.fetch(topic, parts, bytes_max=call.bytes_max, wait_ms=call.wait_ms)
+        outcomes = await fetch.fetch(
+            topic, parts, bytes_max=call.bytes_max, wait_ms=call.wait_ms, room=beside.room
+        )
         answers: list[calls.FetchedPart] = []
         payload: list[Buffer] = []
         for part, outcome in zip(parts, outcomes, strict=True):
@@ -154,7 +171,7 @@ class Dispatch:
             )
         return Reply(calls.Fetched(answers), payload)
 
-    async def _offsets(self, call: calls.Offsets, _: memoryview) -> Reply:
+    async def _offsets(self, call: calls.Offsets, _: Beside) -> Reply:
         topic = self._broker.topic(call.topic)
         parts = []
         for partition in topic.partitions:

@@ -86,7 +86,7 @@ class Forwarded(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ForwardRefused(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a forwarded message went nowhere."""
+    """Why a forwarded message went nowhere. ``partition`` is -1 where none could be read."""
 
     partition: int
     offset: int = -1

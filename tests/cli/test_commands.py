@@ -1,0 +1,177 @@
+"""All commands together: each works against the real broker, each speaks all three outputs."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+import yaml
+
+from goqueue.cli.main import app
+from tests.cli.running import BrokerProcess, Run
+
+TOPIC = "catalogue-of-commands"
+
+EXAMPLES: dict[tuple[str, ...], tuple[str, ...]] = {
+    ("topic", "create"): (TOPIC, "--if-not-exists"),
+    ("topic", "list"): (),
+    ("topic", "describe"): (TOPIC,),
+    ("topic", "config"): (TOPIC, "retention_ms=1d"),
+    ("produce",): (TOPIC, "-m", "hello"),
+    ("consume",): (TOPIC, "-n", "1"),
+    ("bench",): ("-n", "1000", "--singles", "5"),
+    ("doctor",): (),
+    ("topic", "delete"): (TOPIC, "--force"),
+    ("config", "set-context"): ("mine", "--server", "127.0.0.1:7070"),
+    ("config", "use-context"): ("mine",),
+    ("config", "get-contexts"): (),
+    ("config", "view"): (),
+    ("config", "show"): (),
+    ("config", "delete-context"): ("mine",),
+    ("completion",): ("bash",),
+    ("version",): (),
+    ("verify",): ("DATA",),
+    ("serve",): ("--data", "FILE"),
+}
+"""An example of every command, in an order in which they work."""
+
+SERVE = ("serve",)
+
+
+def leaves(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Yield the path of every command that does something."""
+    children = getattr(command, "commands", None)
+    if not children:
+        yield path
+        return
+    for name, child in children.items():
+        yield from leaves(child, (*path, name))
+
+
+def test_there_is_an_example_of_every_command() -> None:
+    """A command without a test against the server cannot be added."""
+    assert set(leaves(typer.main.get_command(app))) == set(EXAMPLES)
+
+
+def test_every_command_matches_the_server(cli: Run, broker: BrokerProcess, home: Path) -> None:
+    """Each example works, in JSON and in YAML, and both say the same thing."""
+    (home / "meta").mkdir()
+    (home / "file").write_text("")
+    for output, read in (("json", json.loads), ("yaml", yaml.safe_load)):
+        for path, arguments in EXAMPLES.items():
+            placed = [{"DATA": ".", "FILE": "file"}.get(one, one) for one in arguments]
+            outcome = cli(*path, *placed, "-o", output)
+
+            assert outcome.code == (1 if path == SERVE else 0), f"{path}: {outcome.err}"
+            if path != SERVE:
+                assert read(outcome.out.removeprefix("---\n")) is not None, path
+    assert broker.process.poll() is None
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES), ids=" ".join)
+def test_every_command_explains_itself(run: Run, path: tuple[str, ...]) -> None:
+    """--help says what it does and that -o exists."""
+    outcome = run(*path, "--help")
+
+    assert outcome.code == 0
+    assert f"Usage: goqueue {' '.join(path)}" in outcome.out
+    assert "--output" in outcome.out
+
+
+def test_no_arguments_show_the_help(run: Run) -> None:
+    """Bare goqueue lists the commands and the exit codes."""
+    outcome = run()
+
+    assert outcome.code == 2
+    assert outcome.err == ""
+    assert "Exit codes: 0 done" in outcome.out
+    assert "serve" in outcome.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("topi", "list"), "no such command 'topi'. Did you mean 'topic'?"),
+        (("topic", "create"), "missing argument 'name'"),
+        (("topic", "list", "--colour"), "no such option: --colour"),
+        (("topic", "list", "-o", "xml"), "xml"),
+        (("topic", "list", "--timeout", "soon"), "--timeout: 'soon' is not a duration"),
+        (("topic", "list", "--timeout", "0"), "--timeout: 0 is not longer than nothing"),
+        (("topic", "list", "-s", "http://localhost:8080"), "is an HTTP address"),
+        (("topic", "list", "-s", "a b:1"), "is not an address"),
+        (("serve", "--set", "x"), "write it as key=value"),
+    ],
+)
+def test_what_is_not_understood_is_usage(
+    run: Run, arguments: tuple[str, ...], message: str
+) -> None:
+    """Exit code 2, one line, and the way to the help."""
+    outcome = run(*arguments)
+
+    assert outcome.code == 2
+    assert outcome.out == ""
+    assert message in outcome.err
+    assert outcome.err.startswith("error: ")
+    assert "(usage)" in outcome.err
+
+
+def test_usage_errors_are_json_too(run: Run) -> None:
+    """A script that asked for JSON gets JSON, whatever went wrong."""
+    outcome = run("topic", "creat", "-o", "json")
+
+    assert outcome.error["code"] == "usage"
+    assert outcome.error["hint"] == "--help shows what there is"
+
+
+def test_nobody_there_is_exit_code_three(run: Run) -> None:
+    """At once, not after a timeout, and with the address that was tried."""
+    outcome = run("topic", "list", "-s", "127.0.0.1:1")
+
+    assert outcome.code == 3
+    assert outcome.err == (
+        "error: cannot reach a broker at 127.0.0.1:1: connection refused (connection_lost)\n"
+        "hint: is it running? `goqueue serve` starts a broker, --server names another one\n"
+    )
+
+
+def test_bench_measures_a_broker_of_its_own(run: Run) -> None:
+    """--embedded needs no broker and leaves nothing behind."""
+    report = run("bench", "--embedded", "-n", "2000", "--singles", "10", "-o", "json").data
+
+    assert [rate["work"].partition(",")[0] for rate in report["rates"]] == [
+        "publish",
+        "read",
+        "read",
+    ]
+    assert all(rate["messages_per_second"] > 0 for rate in report["rates"])
+    assert list(report["publish_latency_ms"]) == ["p50", "p90", "p99", "max"]
+
+
+def test_verify_prints_what_it_found(run: Run, home: Path) -> None:
+    """A table of problems and exit code 1; a directory that is none is an error."""
+    (home / "data/logs/stranger/0").mkdir(parents=True)
+    found = run("verify", "data")
+    nothing = run("verify", "nowhere")
+    empty = run("verify", ".")
+
+    assert found.code == 1
+    assert found.out.splitlines()[0].split() == ["KIND", "FILE", "FINDING"]
+    assert "meta/catalog.journal  is missing, so no topic below logs is known" in found.out
+    assert "data: 1 problem; checked 0 messages" in found.err
+    assert nothing.err == "error: nowhere is not a directory (not_a_data_dir)\n"
+    assert "neither meta nor logs" in empty.err
+
+
+def test_doctor_looks_at_everything(cli: Run, broker: BrokerProcess) -> None:
+    """Each check has a state; a missing broker is a warning, not a failure."""
+    checks = {one["check"]: one for one in cli("doctor", "-o", "json").data}
+    without = {one["check"]: one for one in cli("doctor", "-o", "json", "-s", "127.0.0.1:1").data}
+
+    assert set(checks) >= {"python", "packages", "fdatasync", "free space", "open files", "clock"}
+    assert checks["broker"]["state"] == "ok"
+    assert broker.native in checks["broker"]["found"]
+    assert without["broker"]["state"] == "warn"
+    assert "`goqueue serve`" in without["broker"]["advice"]
+    assert "fdatasync" in cli("doctor").out
