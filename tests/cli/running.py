@@ -3,6 +3,7 @@
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -25,24 +26,25 @@ class BrokerProcess:
         self.process = start(
             "serve", "--data", str(data_dir), *listeners, *arguments, **environment
         )
+        self._source = lines_of(self.process)
         self.lines: list[dict[str, Any]] = []
         self.native = self.wait_for("listening")["native"]
         self.http = self.lines[-1]["http"]
 
     def wait_for(self, event: str) -> dict[str, Any]:
         """Read the log until an event; the end of the log before it is a failure."""
-        for line in lines_of(self.process):
+        for line in self._source:
             self.lines.append(json.loads(line))
             if self.lines[-1]["event"] == event:
                 return self.lines[-1]
         raise AssertionError(f"the broker ended without {event!r}: {self.lines}")
 
-    def stop(self) -> int:
+    def stop(self, number: int = signal.SIGTERM) -> int:
         """Ask it to stop; return its exit code."""
         if self.process.poll() is None:
-            self.process.terminate()
-        rest = self.process.communicate(timeout=SECONDS_MAX)[1]
-        self.lines += [json.loads(line) for line in rest.splitlines()]
+            self.process.send_signal(number)
+        self.lines += [json.loads(line) for line in self._source]
+        self.process.communicate(timeout=SECONDS_MAX)
         return self.process.returncode
 
 

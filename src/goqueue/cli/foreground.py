@@ -67,10 +67,9 @@ async def _serve(config: BrokerConfig, *, is_terminal: bool) -> None:
     if is_terminal:
         _welcome(config, native=server.native_address, http=server.http_address)
     await stopping.wait()
-    for number in STOP_SIGNALS:
-        # A second signal ends the process at once; what was acknowledged is on disk already.
-        loop.remove_signal_handler(number)
-    log.info("stopping", again="a second signal stops at once")
+    # Somebody who presses Ctrl-C again means it; what was acknowledged is on disk already.
+    loop.remove_signal_handler(signal.SIGINT)
+    log.info("stopping", again="a second Ctrl-C stops at once")
     try:
         async with asyncio.timeout((config.shutdown_timeout_ms + STOP_GRACE_MS) / SECOND_MS):
             await server.stop()

@@ -241,7 +241,7 @@ def _summarise(session: Session, topic: str, tally: Tally, skipped: int) -> None
     else:
         comments = f", {skipped} lines skipped" if skipped else ""
         remark(
-            f"{published:,} messages to {topic} in {tally.seconds:.2f} s"
+            f"{count(published, 'message')} to {topic} in {tally.seconds:.2f} s"
             f" ({published / tally.seconds:,.0f}/s,"
             f" {format_size_bytes(tally.size_bytes)}{comments})"
         )

@@ -3,6 +3,11 @@
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Final
+
+from goqueue.base.units import KiB
+
+STEP_BYTES: Final = 256 * KiB
 
 Advance = Callable[[int], None]
 
@@ -33,7 +38,17 @@ def bytes_bar(label: str, total_bytes: int) -> Iterator[Advance]:
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task(label, total=total_bytes)
-        yield lambda count: progress.advance(task, count)
+        waiting = 0
+
+        def advance(count: int) -> None:
+            # Moving the bar costs more than checking a small frame does.
+            nonlocal waiting
+            waiting += count
+            if waiting >= STEP_BYTES:
+                progress.advance(task, waiting)
+                waiting = 0
+
+        yield advance
 
 
 def _ignore(_: int) -> None:

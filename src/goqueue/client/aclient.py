@@ -198,7 +198,7 @@ class AsyncClient:
         parts = fetching.pick(await self._ranges(topic, None))
         end = None
         if not options.follow:
-            end = await self._resolve(topic, options.end or "latest", parts)
+            end = await self._resolve(topic, options.last, parts, other="latest")
         start = await self._resolve(topic, options.start, parts)
         fetching.begin(parts, start=start, end=end)
         pending: asyncio.Task[Answer] | None = None
@@ -244,11 +244,16 @@ class AsyncClient:
         return (await self._call(Operation.OFFSETS, header, calls.OffsetsReply)).parts
 
     async def _resolve(
-        self, topic: str, position: Position, parts: list[calls.OffsetsPart]
+        self,
+        topic: str,
+        position: Position,
+        parts: list[calls.OffsetsPart],
+        *,
+        other: str = "earliest",
     ) -> dict[int, int]:
         moment = time_of(position)
         at_time = [] if moment is None else await self._ranges(topic, moment)
-        return resolve(position, parts, at_time)
+        return resolve(position, parts, at_time, other=other)
 
     async def _call(
         self, operation: Operation, header: calls.Call, kind: type[ReplyHeader]

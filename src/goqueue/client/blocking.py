@@ -5,9 +5,9 @@ would take the lock from each other in slices of milliseconds. So it receives by
 decodes, the next reply, already asked for, gathers in the socket's buffer.
 """
 
+import contextlib
 import socket
 import struct
-from importlib.metadata import version
 from typing import Final
 
 import msgspec
@@ -20,8 +20,8 @@ from goqueue.base.errors import (
     ProtocolError,
     from_code,
 )
-from goqueue.base.limits import FETCH_WAIT_MS_MAX
-from goqueue.client.link import REPLY_BYTES_MAX, Answer, parse_address
+from goqueue.client.link import REPLY_BYTES_MAX, Answer, hello, parse_address
+from goqueue.client.reader import FOLLOW_WAIT_MS
 from goqueue.wire import calls
 from goqueue.wire.packet import HEAD_BYTES, Kind, Operation, encode_packet
 
@@ -79,9 +79,11 @@ class BlockingLink:
         return Answer(body[:header_size], body[header_size:])
 
     def close(self) -> None:
-        """End the connection."""
+        """End the connection; who waits for a reply in another thread is woken."""
         connection, self._socket = self._socket, None
         if connection is not None:
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
             connection.close()
 
     def _connect(self) -> socket.socket:
@@ -92,23 +94,25 @@ class BlockingLink:
             raise ConnectionLostError(f"cannot reach a broker at {host}:{port}: {error}") from error
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
-        connection.settimeout(self._timeout_s + FETCH_WAIT_MS_MAX / 1_000)
+        connection.settimeout(self._timeout_s + FOLLOW_WAIT_MS / 1_000)
         self._socket = connection
-        hello = calls.Hello(
-            calls.PROTOCOL_VERSION, f"goqueue-python/{version('goqueue')}", self._api_key
-        )
-        self.request(Operation.HELLO, hello)
+        try:
+            self.request(Operation.HELLO, hello(self._api_key))
+        except BaseException:
+            self.close()
+            raise
         return connection
 
     def _read(self, size: int) -> memoryview:
         """Receive exactly so many bytes, into memory nobody had to clear first."""
-        if self._socket is None:
+        connection = self._socket
+        if connection is None:
             raise ConnectionLostError("connection lost: it was closed")
         view = np.empty(size, np.uint8).data if size else memoryview(b"")
         position = 0
         try:
             while position < size:
-                count = self._socket.recv_into(view[position:])
+                count = connection.recv_into(view[position:])
                 if count == 0:
                     raise self._lost("the broker closed it")
                 position += count

@@ -1,18 +1,17 @@
 """Where a synchronous reader's chunks come from: a blocking connection, or the broker beside it."""
 
 import time
-from collections.abc import Iterator
-from concurrent.futures import Future
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError, Future
+from typing import Protocol
 
-from goqueue.base.errors import ConnectionLostError
+from goqueue.base.errors import ClosedError, ConnectionLostError
 from goqueue.client.blocking import BlockingLink
 from goqueue.client.link import (
     BACKOFF_SECONDS,
     BACKOFF_SECONDS_MAX,
     Answer,
     Link,
-    ReplyHeader,
     decode,
 )
 from goqueue.client.loop_thread import LoopThread
@@ -20,8 +19,6 @@ from goqueue.client.positions import Position, resolve, time_of
 from goqueue.client.reader import Chunk, Fetching, ReadOptions
 from goqueue.wire import calls
 from goqueue.wire.packet import Operation
-
-Result = TypeVar("Result")
 
 
 class Requests(Protocol):
@@ -55,7 +52,10 @@ class EmbeddedRequests:
     def receive(self) -> Answer:
         """Wait for the reply to the request sent last."""
         assert self._pending is not None, "a request was sent"
-        return self._pending.result()
+        try:
+            return self._pending.result()
+        except CancelledError as error:
+            raise ClosedError("the client was closed") from error
 
     def close(self) -> None:
         """Release what is held."""
@@ -69,17 +69,20 @@ class ChunkSource:
     def __init__(self, link: BlockingLink | Requests, *, timeout_s: float) -> None:
         self._link = link
         self._timeout_s = timeout_s
+        self._is_closed = False
 
     def chunks(self, topic: str, options: ReadOptions) -> Iterator[Chunk]:
         """Yield the chunks of a topic; the next is asked for before one is handed out."""
         fetching = Fetching(topic, options)
         parts = fetching.pick(self._ranges(topic, None))
-        end = None if options.follow else self._resolve(topic, options.end or "latest", parts)
+        end = None
+        if not options.follow:
+            end = self._resolve(topic, options.last, parts, other="latest")
         start = self._resolve(topic, options.start, parts)
         fetching.begin(parts, start=start, end=end)
         is_asked = False
         while not fetching.is_over:
-            answer = self._receive(fetching, is_asked=is_asked)
+            answer = self._receive(Operation.FETCH, fetching.request, is_asked=is_asked)
             chunks = fetching.take(answer)
             is_asked = not fetching.is_over and self._ask(fetching)
             yield from chunks
@@ -91,38 +94,44 @@ class ChunkSource:
             return False
         return True
 
-    def _receive(self, fetching: Fetching, *, is_asked: bool) -> Answer:
+    def _receive(
+        self, operation: Operation, header: Callable[[], calls.Call], *, is_asked: bool = False
+    ) -> Answer:
+        """Return the reply, asking again while the connection gets lost and time is left."""
         deadline = time.monotonic() + self._timeout_s
         backoff_s = BACKOFF_SECONDS
         while True:
+            if self._is_closed:
+                raise ClosedError("the client was closed")
             try:
                 if not is_asked:
-                    self._link.send(Operation.FETCH, fetching.request())
+                    self._link.send(operation, header())
                 return self._link.receive()
             except ConnectionLostError:
                 is_asked = False
                 if time.monotonic() > deadline:
                     raise
-                time.sleep(backoff_s)
+                time.sleep(0 if self._is_closed else backoff_s)
                 backoff_s = min(backoff_s * 2, BACKOFF_SECONDS_MAX)
 
     def _ranges(self, topic: str, timestamp_us: int | None) -> list[calls.OffsetsPart]:
         header = calls.Offsets(topic, timestamp_us)
-        return self._call(Operation.OFFSETS, header, calls.OffsetsReply).parts
-
-    def _call(
-        self, operation: Operation, header: calls.Call, kind: type[ReplyHeader]
-    ) -> ReplyHeader:
-        self._link.send(operation, header)
-        return decode(self._link.receive().header, kind)
+        answer = self._receive(Operation.OFFSETS, lambda: header)
+        return decode(answer.header, calls.OffsetsReply).parts
 
     def _resolve(
-        self, topic: str, position: Position, parts: list[calls.OffsetsPart]
+        self,
+        topic: str,
+        position: Position,
+        parts: list[calls.OffsetsPart],
+        *,
+        other: str = "earliest",
     ) -> dict[int, int]:
         moment = time_of(position)
         at_time = [] if moment is None else self._ranges(topic, moment)
-        return resolve(position, parts, at_time)
+        return resolve(position, parts, at_time, other=other)
 
     def close(self) -> None:
-        """Release the link."""
+        """Release the link; who waits for a reply in another thread is told."""
+        self._is_closed = True
         self._link.close()

@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 
 import uvloop
 
+from goqueue.base.errors import ClosedError
+
 Result = TypeVar("Result")
 
 
@@ -16,6 +18,7 @@ class LoopThread:
 
     def __init__(self, name: str) -> None:
         self.loop = uvloop.new_event_loop()
+        self._is_stopped = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
         assert self._thread.ident is not None, "started"
@@ -27,6 +30,9 @@ class LoopThread:
 
     def submit(self, coroutine: Coroutine[Any, Any, Result]) -> concurrent.futures.Future[Result]:
         """Start a coroutine and return a future that threads can wait for."""
+        if self._is_stopped:
+            coroutine.close()
+            raise ClosedError("the client was closed")
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
 
     def run(self, coroutine: Coroutine[Any, Any, Result], timeout_s: float | None = None) -> Result:
@@ -40,6 +46,7 @@ class LoopThread:
 
     def stop(self) -> None:
         """End the loop and its thread."""
+        self._is_stopped = True
         if self._thread.is_alive():
             self.loop.call_soon_threadsafe(self.loop.stop)
             self._thread.join()

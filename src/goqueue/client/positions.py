@@ -18,11 +18,16 @@ def microseconds_of(moment: datetime) -> int:
 
 
 def resolve(
-    position: Position, parts: list[calls.OffsetsPart], at_time: list[calls.OffsetsPart]
+    position: Position,
+    parts: list[calls.OffsetsPart],
+    at_time: list[calls.OffsetsPart],
+    *,
+    other: str = "earliest",
 ) -> dict[int, int]:
     """Turn a position into an offset for each of the given partitions.
 
-    ``at_time`` is what the broker found for a position that is a time (see ``time_of``).
+    ``at_time`` is what the broker found for a position that is a time (see ``time_of``); ``other``
+    is where the partitions are that offsets by partition leave out.
     """
     if isinstance(position, datetime):
         found = {part.partition: part.offset for part in at_time}
@@ -34,7 +39,7 @@ def resolve(
         unknown = set(position) - {part.partition for part in parts}
         if unknown:
             raise PartitionNotFoundError(f"no such partition: {sorted(unknown)}")
-        return {p.partition: position.get(p.partition, p.start_offset) for p in parts}
+        return {p.partition: _plain(position.get(p.partition, other), p) for p in parts}
     return {part.partition: _plain(position, part) for part in parts}
 
 

@@ -46,6 +46,11 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
         if self.on_gap not in ("raise", "skip"):
             raise InvalidRequestError("on_gap must be 'raise' or 'skip'")
 
+    @property
+    def last(self) -> Position:
+        """Return where to stop."""
+        return "latest" if self.end is None else self.end
+
 
 class Chunk(msgspec.Struct, frozen=True):
     """Whole frames of one partition, of which the offsets from start to end are wanted."""

@@ -359,7 +359,7 @@ class Sender:
         self._queue = deque(group for group in self._queue if group)
 
     async def _be_known(self) -> bool:
-        """Get an identity or begin a new life where one is needed; return False if there is none."""
+        """Get an identity or begin a new life where one is needed; return whether there is one."""
         if not self._must_renew:
             return True
         old = self._identity or calls.ProducerIdentity(0, 0)

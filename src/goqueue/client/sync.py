@@ -1,12 +1,14 @@
 """The synchronous client: the asynchronous one behind a thread, and readers of its own."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from types import TracebackType
 from typing import Protocol, Self
 
 import pyarrow as pa
 
+from goqueue.base.errors import ClosedError
 from goqueue.client.aclient import DEFAULT_PARTITIONS, AsyncClient
 from goqueue.client.arrow import Columns
 from goqueue.client.chunks import ChunkSource
@@ -57,6 +59,7 @@ class Producer:
         self._thread = thread
         self._gatherer = Gatherer(link, thread.loop, topic, options, loop_thread=thread.ident)
         self._gatherer.learn(partitions)
+        self._is_closed = False
         # An attribute, not a method: one call per message instead of two.
         self.send = self._gatherer.send
 
@@ -69,7 +72,9 @@ class Producer:
 
     def close(self, timeout: float | None = None) -> None:
         """Flush and take no more; what is not settled in time fails."""
-        self._thread.run(self._gatherer.close(timeout_s=timeout))
+        if not self._is_closed:
+            self._is_closed = True
+            self._thread.run(self._gatherer.close(timeout_s=timeout))
 
     def __enter__(self) -> Self:
         return self
@@ -102,6 +107,7 @@ class Client:
         self._on_close = on_close
         self._client = AsyncClient(link, timeout_s=timeout_s)
         self._producers: list[Producer] = []
+        self._sources: set[ChunkSource] = set()
         self._is_closed = False
 
     def __repr__(self) -> str:
@@ -163,12 +169,9 @@ class Client:
     ) -> Iterator[Message]:
         """Yield messages in order within each partition; with ``follow`` wait for new ones."""
         options = _options(start, end, partitions, follow=follow, on_gap=on_gap)
-        source = self._open_source()
-        try:
+        with self._reading() as source:
             for chunk in source.chunks(topic, options):
                 yield from messages_in(chunk)
-        finally:
-            source.close()
 
     def read_batches(
         self,
@@ -184,19 +187,30 @@ class Client:
         """Yield Arrow record batches with topic, partition and offset columns."""
         picked = Columns(columns)
         options = _options(start, end, partitions, follow=follow, on_gap=on_gap)
-        source = self._open_source()
-        try:
+        with self._reading() as source:
             for chunk in source.chunks(topic, options):
                 yield from picked.batches_in(chunk)
+
+    @contextmanager
+    def _reading(self) -> Iterator[ChunkSource]:
+        if self._is_closed:
+            raise ClosedError("the client was closed")
+        source = self._open_source()
+        self._sources.add(source)
+        try:
+            yield source
         finally:
+            self._sources.discard(source)
             source.close()
 
     def close(self) -> None:
-        """Flush the producers, end the link and, if it is embedded, the broker."""
+        """Flush the producers, end the readers, the link and, if it is embedded, the broker."""
         if self._is_closed:
             return
         self._is_closed = True
         try:
+            for source in list(self._sources):
+                source.close()
             for producer in self._producers:
                 producer.close(self._timeout_s)
             self._thread.run(self._client.close())

@@ -4,7 +4,7 @@ Counters of what passes through are bumped once per batch. What can be read off 
 (sizes, offsets, segments) is collected when somebody scrapes, so it costs nothing otherwise.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -15,6 +15,7 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+LANES: Final = ("critical", "high", "normal", "low", "background")
 LATENCY_BUCKETS: Final = (
     0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0,
 )  # fmt: skip
@@ -30,9 +31,23 @@ class TopicMeter:
         self.consumed = metrics.messages_consumed.labels(topic, "")
         self.consumed_bytes = metrics.bytes_consumed.labels(topic, "")
         self.fetch_seconds = metrics.fetch_latency.labels(topic, "")
-        self.fsyncs = metrics.fsyncs.labels(topic)
-        self.fsync_seconds = metrics.fsync_latency.labels(topic)
-        self.fsync_errors = metrics.fsync_errors.labels(topic)
+        self._fsyncs = metrics.fsyncs.labels(topic)
+        self._fsync_seconds = metrics.fsync_latency.labels(topic)
+        self._fsync_errors = metrics.fsync_errors.labels(topic)
+        self._lanes = [metrics.priority_published.labels(topic, lane) for lane in LANES]
+
+    def synced(self, seconds: float, *, is_failed: bool) -> None:
+        """Count one sync of a log."""
+        self._fsyncs.inc()
+        self._fsync_seconds.observe(seconds)
+        if is_failed:
+            self._fsync_errors.inc()
+
+    def count_lanes(self, published: Iterable[Sequence[int]]) -> None:
+        """Count messages by priority; each item is the counts of one frame, most urgent first."""
+        for lane, count in zip(self._lanes, map(sum, zip(*published, strict=True)), strict=True):
+            if count:
+                lane.inc(count)
 
 
 class Metrics:

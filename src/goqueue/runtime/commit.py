@@ -31,8 +31,10 @@ class Committable(Protocol):
         """Return what to sync, and what to write beside it afterwards; raise if it is too late."""
         ...
 
-    def finish_commit(self, commit: Commit, error: StorageFailedError | None) -> None:
-        """Take the outcome."""
+    def finish_commit(
+        self, commit: Commit, error: StorageFailedError | None, *, seconds: float
+    ) -> None:
+        """Take the outcome and how long it took."""
         ...
 
 
@@ -62,7 +64,7 @@ class Round:
 
     def finish(self) -> None:
         """Tell the partition and everybody who waits. In the loop."""
-        self.owner.finish_commit(self.commit, self.error)
+        self.owner.finish_commit(self.commit, self.error, seconds=self.seconds)
         _settle(self.waiters, self.error)
 
 
@@ -82,10 +84,9 @@ def _run_all(rounds: Sequence[Round]) -> None:
 class Committer:
     """Syncs partitions in rounds. With no threads every sync runs in the loop, for simulations."""
 
-    def __init__(self, *, threads: int, observe: Callable[[float], None] = lambda _: None) -> None:
+    def __init__(self, *, threads: int) -> None:
         self._threads = threads
         self._pool = ThreadPoolExecutor(threads, "sync") if threads else None
-        self._observe = observe
         self._dirty: dict[Committable, list[asyncio.Future[None]]] = {}
         self._wake = asyncio.Event()
         self._sync_seconds = 0.0
@@ -164,7 +165,6 @@ class Committer:
 
     def _note(self, seconds: float) -> None:
         self._sync_seconds += _SMOOTHING * (seconds - self._sync_seconds)
-        self._observe(seconds)
 
 
 def _settle(waiters: Sequence[asyncio.Future[None]], error: GoQueueError | None) -> None:

@@ -26,6 +26,7 @@ from goqueue.core.producers.ledger import Appended, Original
 from goqueue.core.record.check import CheckedFrame
 from goqueue.core.record.stamp import NO_STAMP, Repeat
 from goqueue.core.topics.settings import TopicSettings
+from goqueue.observability.metrics import TopicMeter
 from goqueue.runtime.commit import Committer
 from goqueue.runtime.producer_snapshot import encode_snapshot, recover_ledger, write_snapshot
 from goqueue.storage.disk import Disk
@@ -52,9 +53,16 @@ class Partition:
     """Owns one log. Only the event loop's thread calls it."""
 
     def __init__(
-        self, disk: Disk, name: TopicPartition, settings: TopicSettings, committer: Committer
+        self,
+        disk: Disk,
+        name: TopicPartition,
+        settings: TopicSettings,
+        *,
+        committer: Committer,
+        meter: TopicMeter,
     ) -> None:
         self._disk = disk
+        self._meter = meter
         self._directory = f"logs/{name.topic}/{name.partition}"
         self._committer = committer
         self._rolling: asyncio.Task[None] | None = None
@@ -192,8 +200,11 @@ class Partition:
         )
         return commit, self._snapshot(commit.end_offset) if is_due else _nothing
 
-    def finish_commit(self, commit: Commit, error: StorageFailedError | None) -> None:
+    def finish_commit(
+        self, commit: Commit, error: StorageFailedError | None, *, seconds: float
+    ) -> None:
         """Take the outcome of a sync and tell those who wait for news."""
+        self._meter.synced(seconds, is_failed=error is not None)
         if not self.is_closed:
             self.log.finish_commit(commit, error)
             self.wake()

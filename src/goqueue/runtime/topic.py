@@ -50,7 +50,11 @@ class Topic:
         self.meter = metrics.meter(record.name)
         self.partitions = [
             Partition(
-                disk, TopicPartition(record.name, PartitionId(number)), record.settings, committer
+                disk,
+                TopicPartition(record.name, PartitionId(number)),
+                record.settings,
+                committer=committer,
+                meter=self.meter,
             )
             for number in range(record.partitions)
         ]
@@ -106,6 +110,9 @@ class Topic:
 
     async def _durable(self, published: Published) -> None:
         """Return when the messages are durable; a repeat is as durable as its original."""
+        if not published.repeats:
+            await self.partition(published.partition).durable()
+            return
         numbers = {published.partition, *(repeat.partition for repeat in published.repeats)}
         await asyncio.gather(*(self.partition(number).durable() for number in numbers))
 
@@ -143,6 +150,7 @@ class Topic:
         for event in fresh:
             self._dedup.apply(event)
         self.meter.published.inc(rows)
+        self.meter.count_lanes(frame.lanes or (0, 0, frame.rows, 0, 0) for frame in frames)
         self.meter.published_bytes.inc(sum(len(frame.frame) for frame in frames))
         left_out = (
             Repeat(repeat.row + len(known), repeat.partition, repeat.offset)

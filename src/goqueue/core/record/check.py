@@ -5,6 +5,8 @@ metadata of the Arrow message, and only then Arrow itself with full validation.
 """
 
 import struct
+from collections import Counter
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -55,6 +57,8 @@ class CheckedFrame(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     first_timestamp_us: int
     dedup_ids: tuple[bytes | None, ...] | None = None
     repeats: tuple[Repeat, ...] = ()
+    lanes: tuple[int, ...] | None = None
+    """Messages by priority, most urgent first; None where all are normal."""
 
 
 def check_frames(buffer: memoryview, *, now_ms: int) -> list[CheckedFrame]:
@@ -94,6 +98,7 @@ def _check_row(header: FrameHeader, frame: memoryview) -> CheckedFrame:
         sequence_count=1,
         first_timestamp_us=row.timestamp_us,
         dedup_ids=None if row.dedup_id is None else (row.dedup_id,),
+        lanes=count_lanes((header.priority,)),
     )
 
 
@@ -114,7 +119,20 @@ def _check_batch(header: FrameHeader, frame: memoryview) -> CheckedFrame:
         sequence_count=fields.sequence_count,
         first_timestamp_us=fields.first_timestamp_us,
         dedup_ids=_check_columns(batch, fields, header),
+        lanes=_lanes(batch),
     )
+
+
+def _lanes(batch: pa.RecordBatch) -> tuple[int, ...] | None:
+    if "priority" not in batch.schema.names:
+        return None
+    return count_lanes(batch.column("priority").to_pylist())
+
+
+def count_lanes(priorities: Iterable[int]) -> tuple[int, ...]:
+    """Return how many messages there are of each priority, most urgent first."""
+    counts = Counter(priorities)
+    return tuple(counts[lane] for lane in range(PRIORITIES))
 
 
 def _refuse_inner_compression(payload: memoryview) -> None:

@@ -10,7 +10,7 @@ import msgspec
 
 from goqueue.base.errors import TooLargeError
 from goqueue.core.record.batch import REPEATS_MAX, decode_batch, pack_batch
-from goqueue.core.record.check import CheckedFrame
+from goqueue.core.record.check import CheckedFrame, count_lanes
 from goqueue.core.record.columns import batch_of_drafts, microseconds
 from goqueue.core.record.frame import FrameHeader, read_header
 from goqueue.core.record.message import Draft, Priority
@@ -99,4 +99,5 @@ def without_repeats(frames: Sequence[CheckedFrame], repeats: Sequence[Repeat]) -
         sequence_count=len(drafts),
         first_timestamp_us=min(times),
         repeats=tuple(repeats),
+        lanes=count_lanes(draft.priority for draft in kept),
     )

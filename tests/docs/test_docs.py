@@ -1,0 +1,215 @@
+"""What the documents say is compared with the code, so that neither can change alone."""
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from goqueue.base.errors import BY_CODE
+from goqueue.cli.main import app
+from goqueue.config.model import BrokerConfig
+from goqueue.config.settings import SETTINGS
+from goqueue.core.topics.settings import SETTING_NAMES
+from goqueue.observability.metrics import Metrics
+from goqueue.runtime.broker import Broker
+from goqueue.runtime.gauges import storage_metrics
+from goqueue.testing.disk import MemoryDisk
+from goqueue.transport.http.api import operations
+from goqueue.wire.http.errors import STATUS_BY_CODE
+from goqueue.wire.packet import Operation
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "src" / "goqueue"
+PAGES = sorted(
+    page
+    for folder in (ROOT, ROOT / "docs", ROOT / "docs" / "adr", ROOT / "changelog.d")
+    for page in folder.glob("*.md")
+    if page.name != "template.md"
+)
+COMMANDS_IN = [
+    ROOT / "README.md",
+    ROOT / "docs" / "operations.md",
+    ROOT / "docs" / "configuration.md",
+]
+
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+PYTHON_BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+CODE_BLOCK = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+PROGRAM = re.compile(r"(?:\.venv/bin/)?goqueue +([a-z][^|`;)\n]*)")
+SOURCE_PATH = re.compile(r"`([a-z_]+/[a-z_/]*(?:\.py)?)`")
+ROUTE = re.compile(r"`(GET|POST|PATCH|PUT|DELETE) (/[^`?]*)`")
+INTERNAL_MEANING = "The broker failed to answer, which is a bug; its log says where."
+
+
+def read(name: str) -> str:
+    return (ROOT / name).read_text()
+
+
+def rows_between(text: str, begin: str, end: str) -> list[list[str]]:
+    """Return the cells of a table between two comments, its two head lines left out."""
+    part = text.partition(f"<!-- {begin}")[2].partition(f"<!-- end of {end} -->")[0]
+    lines = [line for line in part.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+
+
+def anchor_of(heading: str) -> str:
+    kept = re.sub(r"[^\w\- ]", "", heading.lower())
+    return kept.replace(" ", "-")
+
+
+def anchors_in(page: Path) -> set[str]:
+    text = CODE_BLOCK.sub("", page.read_text())
+    return {anchor_of(heading) for heading in HEADING.findall(text)}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_relative_link_leads_somewhere(page: Path) -> None:
+    """A link to a file or to a heading finds it."""
+    for target in LINK.findall(CODE_BLOCK.sub("", page.read_text())):
+        if "://" in target:
+            continue
+        name, _, anchor = target.partition("#")
+        file = (page.parent / name).resolve() if name else page
+
+        assert file.exists(), f"{target} is not there"
+        assert not anchor or anchor in anchors_in(file), f"{target}: no such heading"
+
+
+def test_the_page_of_errors_lists_every_code() -> None:
+    """docs/errors.md has each code once, with its meaning, its HTTP status and its retries."""
+    expected = [
+        [
+            f"`{code}`",
+            INTERNAL_MEANING if code == "internal" else " ".join((error.__doc__ or "").split()),
+            str(STATUS_BY_CODE[code].value),
+            "yes" if error.retryable else "no",
+        ]
+        for code, error in sorted(BY_CODE.items())
+    ]
+
+    assert rows_between(read("docs/errors.md"), "codes", "codes") == expected
+
+
+def settings_rows() -> Iterator[tuple[str, str, str, str, str]]:
+    defaults = BrokerConfig()
+    for one in SETTINGS:
+        shown = one.show(getattr(defaults, one.field))
+        flag = one.flag or "--set"
+        yield f"`{one.key}`", f"`{flag}`", f"`{one.environment}`", f"`{shown}`", one.meaning
+
+
+def test_the_settings_of_the_broker_are_documented() -> None:
+    """docs/configuration.md and the README have every setting with its names and its default."""
+    page = rows_between(read("docs/configuration.md"), "settings", "settings")
+    readme = read("README.md")
+
+    assert page == [list(row) for row in settings_rows()]
+    for key, flag, environment, default, _ in settings_rows():
+        assert f"| {flag} | {environment} | {key} | {default} |" in readme
+
+
+def test_the_settings_of_topics_are_documented() -> None:
+    """docs/configuration.md has every setting of a topic."""
+    text = read("docs/configuration.md")
+
+    assert [name for name in SETTING_NAMES if f"| `{name}` |" not in text] == []
+
+
+def test_the_metrics_are_documented() -> None:
+    """docs/operations.md has every metric of the broker's own, and no other."""
+    families = [*Metrics().registry.collect(), *storage_metrics({})]
+    names = {
+        f"{one.name}_total" if one.type == "counter" else one.name
+        for one in families
+        if one.name.startswith("goqueue_")
+    }
+    rows = rows_between(read("docs/operations.md"), "metrics", "metrics")
+
+    assert {row[0].strip("`") for row in rows} == names
+
+
+def test_the_operations_of_the_protocol_are_documented() -> None:
+    """docs/protocol.md has the number of every operation."""
+    rows = re.findall(r"^\| `([A-Z_]+)` \| (\d+) \|", read("docs/protocol.md"), re.MULTILINE)
+
+    assert {(name, int(number)) for name, number in rows} == {(one.name, one) for one in Operation}
+
+
+def test_the_routes_in_the_readme_exist() -> None:
+    """The HTTP API answers every request the README names."""
+    broker = Broker(BrokerConfig(), MemoryDisk())
+    there = {(one.method, path) for one in operations(broker) for path in one.paths}
+    named = set(ROUTE.findall(read("README.md")))
+
+    assert named
+    assert named - there == set()
+
+
+def test_the_files_on_the_map_exist() -> None:
+    """A path in ARCHITECTURE.md is a file or folder of the package, and no folder is left out."""
+    text = read("ARCHITECTURE.md")
+    named = set(SOURCE_PATH.findall(text))
+    folders = {f"{one.name}/" for one in PACKAGE.iterdir() if (one / "__init__.py").is_file()}
+
+    assert named
+    assert [name for name in named if not any((at / name).exists() for at in (PACKAGE, ROOT))] == []
+    assert folders - named == set()
+
+
+def commands_in(text: str) -> Iterator[list[str]]:
+    """Yield the words of every ``goqueue`` command line in a page."""
+    for line in PROGRAM.findall(text):
+        yield shlex.split(line, comments=True)
+
+
+def walk(words: list[str]) -> str:
+    """Follow a command line through the program; return what is wrong with it, or nothing."""
+    command: Any = typer.main.get_command(app)
+    for word in words:
+        if not hasattr(command, "commands"):
+            break
+        if word.startswith("-"):
+            continue
+        if word not in command.commands:
+            return f"there is no {word!r} in {' '.join(words)!r}"
+        command = command.commands[word]
+    options = {option for parameter in command.params for option in parameter.opts}
+    given = {word for word in words if re.fullmatch(r"--[a-z-]+|-[a-zA-Z]", word)}
+    unknown = given - options - {"--help"}
+    return f"there is no {sorted(unknown)} in {' '.join(words)!r}" if unknown else ""
+
+
+@pytest.mark.parametrize("page", COMMANDS_IN, ids=lambda page: page.name)
+def test_the_commands_in_a_page_exist(page: Path) -> None:
+    """Every command a page shows exists, with the options it is given."""
+    commands = list(commands_in(page.read_text()))
+
+    assert commands
+    assert [problem for problem in map(walk, commands) if problem] == []
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/protocol.md"])
+def test_the_python_in_a_page_is_python(name: str) -> None:
+    """Every example can be compiled."""
+    blocks = PYTHON_BLOCK.findall(read(name))
+
+    assert blocks
+    for block in blocks:
+        compile(block, name, "exec")
+
+
+def test_the_embedded_example_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The README's broker inside the process stores a message and reads it back."""
+    (block,) = (one for one in PYTHON_BLOCK.findall(read("README.md")) if "goqueue.open" in one)
+    monkeypatch.chdir(tmp_path)
+
+    exec(compile(block, "README.md", "exec"), {})  # noqa: S102 - our own example
+
+    assert "[b'resize image 7']" in capsys.readouterr().out
