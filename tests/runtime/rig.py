@@ -5,7 +5,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from goqueue.base.errors import GoQueueError, ProducerFencedError
-from goqueue.base.ids import Offset, PartitionId, Sequence as Ordinal, TopicName, TopicPartition
+from goqueue.base.ids import Offset, PartitionId, TopicName, TopicPartition
+from goqueue.base.ids import Sequence as Ordinal
 from goqueue.config.model import BrokerConfig
 from goqueue.core.record.batch import decode_batch
 from goqueue.core.record.columns import messages_of

@@ -203,9 +203,7 @@ def headers() -> list[calls.Call]:
 def test_headers_come_back_as_they_went(header: calls.Call) -> None:
     """A header survives the wire, and one with a field more than we know is still read."""
     raw = msgspec.msgpack.encode(header)
-    longer = msgspec.msgpack.encode([*msgspec.msgpack.decode(raw), *[None] * 12, "new"])
+    longer = msgspec.msgpack.encode([*msgspec.msgpack.decode(raw), ["new", {"field": 1}]])
 
     assert msgspec.msgpack.decode(raw, type=type(header)) == header
-    with_more = list(msgspec.structs.asdict(header).values())
-    if len(with_more) == len(msgspec.msgpack.decode(raw)):
-        assert isinstance(longer, bytes)
+    assert msgspec.msgpack.decode(longer, type=type(header)) == header
