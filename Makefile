@@ -30,7 +30,7 @@ check: $(READY) ## format, lint, types and layers, all reported before failing
 	step ruff format --check .; \
 	step ruff check .; \
 	step mypy $(CODE); \
-	step lint-imports; \
+	step lint-imports --no-cache; \
 	if [ -n "$$failed" ]; then echo "check failed:$$failed" >&2; exit 1; fi; \
 	echo "check passed"
 

@@ -2,19 +2,21 @@
 
 client = goqueue.connect("127.0.0.1:7070")       # a broker somewhere
 client = goqueue.open("./data")                  # a broker in this process
+
+Names are loaded when they are first used, so that ``import goqueue`` alone costs nothing.
 """
 
+from importlib import import_module
 from importlib.metadata import version
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from goqueue.base.errors import GoQueueError
-from goqueue.client.blocking import BlockingLink
-from goqueue.client.chunks import ChunkSource
-from goqueue.client.link import NativeLink
-from goqueue.client.loop_thread import LoopThread
-from goqueue.client.pile import Place, SendFuture
-from goqueue.client.sync import Client, Producer
-from goqueue.core.record.message import Message, Priority
+if TYPE_CHECKING:
+    from goqueue.base.errors import GoQueueError
+    from goqueue.client.connect import connect
+    from goqueue.client.pile import Place, SendFuture
+    from goqueue.client.sync import Client, Producer
+    from goqueue.core.record.message import Message, Priority
+    from goqueue.embedded import open_embedded as open  # noqa: A004 - reads as goqueue.open(…)
 
 __all__ = [
     "Client",
@@ -29,30 +31,25 @@ __all__ = [
 ]
 __version__ = version("goqueue")
 
-
-def connect(
-    address: str = "127.0.0.1:7070", *, timeout: float = 30.0, api_key: str | None = None
-) -> Client:
-    """Connect to a broker. ``timeout`` bounds each call, in seconds."""
-    thread = LoopThread("goqueue-client")
-    client = Client(
-        NativeLink(address, timeout_s=timeout, api_key=api_key),
-        thread,
-        open_source=lambda: ChunkSource(
-            BlockingLink(address, timeout_s=timeout, api_key=api_key), timeout_s=timeout
-        ),
-        timeout_s=timeout,
-    )
-    try:
-        client.ping()
-    except BaseException:
-        client.close()
-        raise
-    return client
+_HOMES = {
+    "Client": ("goqueue.client.sync", "Client"),
+    "GoQueueError": ("goqueue.base.errors", "GoQueueError"),
+    "Message": ("goqueue.core.record.message", "Message"),
+    "Place": ("goqueue.client.pile", "Place"),
+    "Priority": ("goqueue.core.record.message", "Priority"),
+    "Producer": ("goqueue.client.sync", "Producer"),
+    "SendFuture": ("goqueue.client.pile", "SendFuture"),
+    "connect": ("goqueue.client.connect", "connect"),
+    "open": ("goqueue.embedded", "open_embedded"),
+}
 
 
-def open(data_dir: str | Path) -> Client:  # noqa: A001 - reads as goqueue.open("./data")
-    """Start a broker on a data directory in this process and return a client of it."""
-    from goqueue.embedded import open_embedded  # noqa: PLC0415 - a plain client needs no broker
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'goqueue' has no attribute {name!r}")
+    module, attribute = _HOMES[name]
+    return getattr(import_module(module), attribute)
 
-    return open_embedded(data_dir)
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

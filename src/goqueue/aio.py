@@ -13,6 +13,6 @@ async def connect(
     api_key: str | None = None,
 ) -> AsyncClient:
     """Connect to a broker. ``timeout`` bounds each call, in seconds."""
-    client = AsyncClient(NativeLink(address, timeout_s=timeout, api_key=api_key), timeout_s=timeout)
-    await client.ping()
-    return client
+    link = NativeLink(address, timeout_s=timeout, api_key=api_key)
+    await link.connect()
+    return AsyncClient(link, timeout_s=timeout)

@@ -99,12 +99,16 @@ class Rig:
         self.disk.fail_at(self._operations_left)
 
     def go_on_with(self, disk: MemoryDisk) -> None:
-        """Let the next process use this disk."""
+        """Let the next process use this disk, after a clean end of the last."""
         left = self._operations_left - self.disk.operations
-        self.disk = disk
-        self._operations_left = 0
+        self.recover_with(disk)
         if left > 0:
             self.die_in(left)
+
+    def recover_with(self, disk: MemoryDisk) -> None:
+        """Take over what a crash left."""
+        self.disk = disk
+        self._operations_left = 0
 
     @property
     def broker(self) -> Broker:

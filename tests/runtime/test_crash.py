@@ -12,7 +12,7 @@ from goqueue.base.errors import TopicExistsError, TopicNotFoundError
 from goqueue.base.ids import PartitionId, TopicName, TopicPartition
 from goqueue.runtime import broker as broker_module
 from goqueue.runtime import partition as partition_module
-from goqueue.testing.disk import CrashError, MemoryDisk
+from goqueue.testing.disk import CrashError
 from tests.runtime.rig import Rig, Step, run
 
 ORDERS = TopicPartition(TopicName("orders"), PartitionId(0))
@@ -143,10 +143,6 @@ class Run:
             return True
         return False
 
-    def go_on_with(self, disk: MemoryDisk) -> None:
-        """Take over what a crash left."""
-        self.rig.disk = disk
-
 
 def lives() -> Iterator[tuple[int, Run]]:
     """Yield a run dead at each operation of a whole life, one after the other."""
@@ -167,16 +163,16 @@ def test_a_power_cut_at_every_operation_loses_nothing(seed: int | None) -> None:
     """Every acked message is there once, at its offset; what was not acked can be sent again."""
     for operation, one in lives():
         torn = None if seed is None else Random(seed * 1_000 + operation)
-        one.go_on_with(one.rig.disk.crash(torn=torn))
+        one.rig.recover_with(one.rig.disk.crash(torn=torn))
         run(one.live())
 
 
 def test_a_kill_at_every_operation_loses_nothing() -> None:
     """Nor does the power cut that comes after the next process has done its work."""
     for _, one in lives():
-        one.go_on_with(one.rig.disk.kill())
+        one.rig.recover_with(one.rig.disk.kill())
         run(one.live())
-        one.go_on_with(one.rig.disk.crash())
+        one.rig.recover_with(one.rig.disk.crash())
         run(one.live())
 
 
@@ -188,9 +184,9 @@ def test_a_crash_during_recovery_is_recovered_from(seed: int | None) -> None:
             one = Run()
             assert one.die_in(operation)
             torn = None if seed is None else Random(operation)
-            one.go_on_with(one.rig.disk.crash(torn=torn))
+            one.rig.recover_with(one.rig.disk.crash(torn=torn))
             if one.die_in(again):
-                one.go_on_with(one.rig.disk.crash(torn=torn))
+                one.rig.recover_with(one.rig.disk.crash(torn=torn))
                 run(one.live())
 
 

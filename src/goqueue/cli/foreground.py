@@ -11,7 +11,6 @@ import socket
 import sys
 from typing import Final
 
-import structlog
 import uvloop
 from rich.console import Console
 from rich.panel import Panel
@@ -24,14 +23,14 @@ from goqueue.cli.failure import FAILED, Failure
 from goqueue.config.address import parse_address
 from goqueue.config.load import Loaded
 from goqueue.config.model import BrokerConfig
-from goqueue.observability.logging import configure_logging
+from goqueue.observability.logging import configure_logging, get_logger
 from goqueue.transport.server import Server
 
 STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 STOP_GRACE_MS: Final = 10 * SECOND_MS
 """Time for the last sync beyond what is waited for requests under way."""
 
-log = structlog.get_logger("goqueue.serve")
+log = get_logger("goqueue.serve")
 
 
 def run_broker(loaded: Loaded, *, is_terminal: bool) -> None:

@@ -9,9 +9,9 @@ from typing import Self
 
 import pyarrow as pa
 
-from goqueue.base.errors import GoQueueError
+from goqueue.base.errors import DeadlineExceededError, GoQueueError
 from goqueue.client.arrow import Columns
-from goqueue.client.link import Answer, Link, ReplyHeader, call, retry
+from goqueue.client.link import Answer, Link, ReplyHeader, call, decode, retry
 from goqueue.client.pile import SendFuture
 from goqueue.client.positions import Position, resolve, time_of
 from goqueue.client.producer import Gatherer, ProducerOptions
@@ -118,7 +118,7 @@ class AsyncClient:
         self, name: str, *, partitions: int = DEFAULT_PARTITIONS, **settings: str | int
     ) -> calls.TopicState:
         """Make a topic. Settings are those of ``goqueue topic config``."""
-        return await self._call(
+        return await self._once(
             Operation.CREATE_TOPIC, calls.CreateTopic(name, partitions, settings), calls.TopicState
         )
 
@@ -130,7 +130,7 @@ class AsyncClient:
 
     async def delete_topic(self, name: str) -> None:
         """Remove a topic with all its messages."""
-        await self._call(Operation.DELETE_TOPIC, calls.TopicCall(name), calls.Nothing)
+        await self._once(Operation.DELETE_TOPIC, calls.TopicCall(name), calls.Nothing)
 
     async def describe_topic(self, name: str) -> calls.TopicState:
         """Return a topic's settings and the range of each partition."""
@@ -254,6 +254,17 @@ class AsyncClient:
         moment = time_of(position)
         at_time = [] if moment is None else await self._ranges(topic, moment)
         return resolve(position, parts, at_time, other=other)
+
+    async def _once(
+        self, operation: Operation, header: calls.Call, kind: type[ReplyHeader]
+    ) -> ReplyHeader:
+        """Make a call that must not be repeated: whether a lost one was carried out is unknown."""
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                answer = await self._link.request(operation, header)
+        except TimeoutError as error:
+            raise DeadlineExceededError(f"no answer in {self._timeout_s:g} s") from error
+        return decode(answer.header, kind)
 
     async def _call(
         self, operation: Operation, header: calls.Call, kind: type[ReplyHeader]

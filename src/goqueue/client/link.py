@@ -167,6 +167,10 @@ class NativeLink:
             connection = await self._connect()
         return await connection.send(operation, header, payload)
 
+    async def connect(self) -> None:
+        """Make the connection now, or raise why there is none."""
+        await self._connect()
+
     def drop(self) -> None:
         """Give up the connection; requests under way fail, the next one makes a new connection."""
         if self._connection is not None:

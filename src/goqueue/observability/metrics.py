@@ -7,7 +7,14 @@ Counters of what passes through are bumped once per batch. What can be read off 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    disable_created_metrics,
+    generate_latest,
+)
 from prometheus_client.gc_collector import GCCollector
 from prometheus_client.metrics_core import Metric
 from prometheus_client.platform_collector import PlatformCollector
@@ -19,6 +26,9 @@ LANES: Final = ("critical", "high", "normal", "low", "background")
 LATENCY_BUCKETS: Final = (
     0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0,
 )  # fmt: skip
+
+
+disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 class TopicMeter:

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 import msgspec
-import structlog
 
 from goqueue.base.errors import (
     DiskFullError,
@@ -21,6 +20,7 @@ from goqueue.core.decision import Decision
 from goqueue.core.producers import identities
 from goqueue.core.record.stamp import ProducerStamp
 from goqueue.core.topics import catalog
+from goqueue.observability.logging import get_logger
 from goqueue.observability.metrics import Metrics
 from goqueue.runtime.clock import Clock, SystemClock
 from goqueue.runtime.commit import Committer
@@ -39,7 +39,7 @@ Event = catalog.Event | identities.Event
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(Event).decode
 
-log = structlog.get_logger("goqueue.broker")
+log = get_logger("goqueue.broker")
 
 
 class Broker:

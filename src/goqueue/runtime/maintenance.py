@@ -3,9 +3,8 @@
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-import structlog
-
 from goqueue.base.errors import GoQueueError
+from goqueue.observability.logging import get_logger
 from goqueue.runtime.topic import Topic
 
 if TYPE_CHECKING:
@@ -14,7 +13,7 @@ if TYPE_CHECKING:
 SYNC_TICK_MS: Final = 100
 """How finely the ``interval`` durability of topics is kept."""
 
-log = structlog.get_logger("goqueue.maintenance")
+log = get_logger("goqueue.maintenance")
 
 
 class Maintenance:

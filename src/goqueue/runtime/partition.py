@@ -10,7 +10,6 @@ from functools import partial
 from typing import Final
 
 import msgspec
-import structlog
 
 from goqueue.base.errors import (
     GoQueueError,
@@ -26,6 +25,7 @@ from goqueue.core.producers.ledger import Appended, Original
 from goqueue.core.record.check import CheckedFrame
 from goqueue.core.record.stamp import NO_STAMP, Repeat
 from goqueue.core.topics.settings import TopicSettings
+from goqueue.observability.logging import get_logger
 from goqueue.observability.metrics import TopicMeter
 from goqueue.runtime.commit import Committer
 from goqueue.runtime.producer_snapshot import encode_snapshot, recover_ledger, write_snapshot
@@ -37,7 +37,7 @@ SNAPSHOT_EVERY_BYTES: Final = 16 * MiB
 SNAPSHOT_EVERY_FRAMES: Final = 4_096
 """How much of the log may have to be replayed at start for the producers' sake."""
 
-log = structlog.get_logger("goqueue.partition")
+log = get_logger("goqueue.partition")
 
 
 class Published(msgspec.Struct, frozen=True, kw_only=True):

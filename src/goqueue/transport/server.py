@@ -3,15 +3,14 @@
 import asyncio
 from pathlib import Path
 
-import structlog
-
 from goqueue.config.model import BrokerConfig
+from goqueue.observability.logging import get_logger
 from goqueue.runtime.broker import Broker
 from goqueue.storage.local import LocalDisk
 from goqueue.transport.http.server import HttpServer
 from goqueue.transport.native.server import NativeServer
 
-log = structlog.get_logger("goqueue.server")
+log = get_logger("goqueue.server")
 
 
 class Server:

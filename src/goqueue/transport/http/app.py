@@ -4,13 +4,13 @@ from collections.abc import Iterable, Sequence
 from http import HTTPStatus
 from typing import Final
 
-import structlog
 from starlette.responses import Response
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from goqueue.base.errors import GoQueueError
 from goqueue.base.units import KiB
+from goqueue.observability.logging import get_logger
 from goqueue.transport.http.call import BodyTimeoutError, Call, DisconnectedError
 from goqueue.transport.http.operation import Operation
 from goqueue.transport.http.reply import error_reply, refusal
@@ -28,7 +28,7 @@ BODY_SECONDS_MAX: Final = 120.0
 SEND_BYTES: Final = 256 * KiB
 """How much of a reply is handed to the socket at a time."""
 
-log = structlog.get_logger("goqueue.http")
+log = get_logger("goqueue.http")
 
 
 def build_app(

@@ -13,7 +13,6 @@ from functools import partial
 from typing import Final, cast
 
 import msgspec
-import structlog
 
 from goqueue.base.errors import GoQueueError, InvalidRequestError, ProtocolError
 from goqueue.base.limits import (
@@ -21,6 +20,7 @@ from goqueue.base.limits import (
     CONNECTION_WRITE_BYTES_MAX,
     REQUEST_BUFFER_FREE_BYTES,
 )
+from goqueue.observability.logging import get_logger
 from goqueue.transport.native.alarm import Alarm
 from goqueue.transport.native.budget import ByteBudget, ReplyRoom
 from goqueue.transport.native.dispatch import Dispatch, failure_of
@@ -36,7 +36,7 @@ REPLY_SECONDS_MAX: Final = 60.0
 """A client that takes not one byte of its replies for so long is dropped."""
 
 _encode: Final = msgspec.msgpack.Encoder().encode
-log = structlog.get_logger("goqueue.native")
+log = get_logger("goqueue.native")
 
 
 class Connection(asyncio.Protocol):

@@ -1,0 +1,29 @@
+"""Connecting to a broker from ordinary code."""
+
+from goqueue.client.blocking import BlockingLink
+from goqueue.client.chunks import ChunkSource
+from goqueue.client.link import NativeLink
+from goqueue.client.loop_thread import LoopThread
+from goqueue.client.sync import Client
+
+
+def connect(
+    address: str = "127.0.0.1:7070", *, timeout: float = 30.0, api_key: str | None = None
+) -> Client:
+    """Connect to a broker, or raise at once. ``timeout`` bounds each later call, in seconds."""
+    thread = LoopThread("goqueue-client")
+    link = NativeLink(address, timeout_s=timeout, api_key=api_key)
+    client = Client(
+        link,
+        thread,
+        open_source=lambda: ChunkSource(
+            BlockingLink(address, timeout_s=timeout, api_key=api_key), timeout_s=timeout
+        ),
+        timeout_s=timeout,
+    )
+    try:
+        thread.run(link.connect())
+    except BaseException:
+        client.close()
+        raise
+    return client
