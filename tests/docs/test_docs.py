@@ -1,5 +1,6 @@
 """What the documents say is compared with the code, so that neither can change alone."""
 
+import ast
 import re
 import shlex
 from collections.abc import Iterator
@@ -42,6 +43,7 @@ PYTHON_BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 CODE_BLOCK = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 PROGRAM = re.compile(r"(?:\.venv/bin/)?goqueue +([a-z][^|`;)\n]*)")
 SOURCE_PATH = re.compile(r"`([a-z_]+/[a-z_/]*(?:\.py)?)`")
+SYMBOL = re.compile(r"`([A-Z][A-Za-z]+[a-z])(?:\.([a-z_]+))?`")
 ROUTE = re.compile(r"`(GET|POST|PATCH|PUT|DELETE) (/[^`?]*)`")
 INTERNAL_MEANING = "The broker failed to answer, which is a bug; its log says where."
 
@@ -159,6 +161,28 @@ def test_the_files_on_the_map_exist() -> None:
     assert named
     assert [name for name in named if not any((at / name).exists() for at in (PACKAGE, ROOT))] == []
     assert folders - named == set()
+
+
+def classes() -> dict[str, set[str]]:
+    """Return the names of all classes of the package, with their methods."""
+    found: dict[str, set[str]] = {}
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                methods = {one.name for one in node.body if hasattr(one, "name")}
+                found.setdefault(node.name, set()).update(methods)
+    return found
+
+
+def test_the_classes_on_the_map_exist() -> None:
+    """A class or method in ARCHITECTURE.md is one of the package."""
+    there = classes()
+    named = SYMBOL.findall(read("ARCHITECTURE.md"))
+
+    assert named
+    for name, method in named:
+        assert name in there, f"there is no class {name}"
+        assert not method or method in there[name], f"{name} has no {method}"
 
 
 def commands_in(text: str) -> Iterator[list[str]]:

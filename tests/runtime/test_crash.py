@@ -158,7 +158,7 @@ def lives() -> Iterator[tuple[int, Run]]:
             raise
 
 
-@pytest.mark.parametrize("seed", [None, 1, 2, 3, 4], ids=lambda seed: f"torn-{seed}")
+@pytest.mark.parametrize("seed", [None, 1, 2, 3], ids=lambda seed: f"torn-{seed}")
 def test_a_power_cut_at_every_operation_loses_nothing(seed: int | None) -> None:
     """Every acked message is there once, at its offset; what was not acked can be sent again."""
     for operation, one in lives():

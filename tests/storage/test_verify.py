@@ -218,7 +218,7 @@ def test_a_hidden_message_is_found(root: Path) -> None:
     """The checksum does not cover the flags, so those that hide a message are looked at."""
     flip(segments(root)[0], 3, bit=3)
 
-    assert "flagged as the broker's own" in texts(verify(root))[0]
+    assert "flags that do not fit the frame" in texts(verify(root))[0]
 
 
 def test_every_flipped_bit_is_found(root: Path) -> None:

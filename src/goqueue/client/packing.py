@@ -23,6 +23,9 @@ Numbers = np.ndarray[Any, Any]
 assert PARTITIONS_MAX < 2**16, "sixteen bits are sorted by radix, which is what makes cutting fast"
 
 
+_FIRST_ROW = np.zeros(1, np.int64)
+
+
 class Part(NamedTuple):
     """The messages of a pile that go to one partition."""
 
@@ -42,6 +45,8 @@ class Packing:
     def cut(self, pile: Pile) -> list[Part]:
         """Return the pile's messages by partition, in the order they were sent."""
         _apply_times(pile)
+        if len(pile) == 1:
+            return [self._only(pile)]
         numbers = self._partition_numbers(pile)
         order = np.argsort(numbers, kind="stable")
         counts = np.bincount(numbers, minlength=self.partitions)
@@ -54,6 +59,24 @@ class Packing:
                 for rows in [order[ends[p] - counts[p] : ends[p]]]
             ]
         return self._cut_columns(pile, order, counts, used)
+
+    def _only(self, pile: Pile) -> Part:
+        """Return a pile of one message as a part, without the machinery for many."""
+        extra = pile.extras.get(0)
+        key = pile.keys[0]
+        if extra is not None and extra.partition is not None:
+            self.check_partition(extra.partition)
+            partition = extra.partition
+        elif key is not None:
+            partition = mmh3_32_uintdigest(key) % self.partitions
+        else:
+            partition = self._take_turn()
+        return Part(partition, _FIRST_ROW, PackedRows([_draft(pile, 0)]))
+
+    def _take_turn(self) -> int:
+        turn = self._turn
+        self._turn = (turn + 1) % self.partitions
+        return turn
 
     def _cut_columns(
         self, pile: Pile, order: Numbers, counts: Numbers, used: Numbers
@@ -92,11 +115,9 @@ class Packing:
             # Some messages have no key: they take turns.
             numbers = np.zeros(count, np.uint16)
             for row, key in enumerate(pile.keys):
-                if key is None:
-                    numbers[row] = self._turn
-                    self._turn = (self._turn + 1) % self.partitions
-                else:
-                    numbers[row] = mmh3_32_uintdigest(key) % self.partitions
+                numbers[row] = (
+                    self._take_turn() if key is None else mmh3_32_uintdigest(key) % self.partitions
+                )
         for row, extra in pile.extras.items():
             if extra.partition is not None:
                 self.check_partition(extra.partition)

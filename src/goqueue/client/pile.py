@@ -63,6 +63,7 @@ class Pile:
         "extras",
         "hurry",
         "keys",
+        "loop",
         "parts_left",
         "size",
         "times_ns",
@@ -70,8 +71,11 @@ class Pile:
         "values",
     )
 
-    def __init__(self, topic: str, hurry: Callable[["Pile"], None]) -> None:
+    def __init__(
+        self, topic: str, hurry: Callable[["Pile"], None], loop: asyncio.AbstractEventLoop
+    ) -> None:
         self.topic = topic
+        self.loop = loop
         self.hurry = hurry
         self.keys: list[bytes | None] = []
         self.values: list[bytes | None] = []
@@ -165,6 +169,10 @@ class Pile:
         if self._offsets is not None:
             return
         rows = len(self.times_ns)
+        if rows == 1:
+            self._partitions = _ONE_ROW
+            self._offsets = np.array([self._outcomes[0].base_offset])
+            return
         offsets = np.zeros(rows, np.int64)
         owners = np.zeros(rows, np.int32)
         for number, outcome in enumerate(self._outcomes):
@@ -174,6 +182,9 @@ class Pile:
             offsets[outcome.rows] = outcome.base_offset + np.cumsum(kept) - 1
         self._partitions = owners
         self._offsets = offsets
+
+
+_ONE_ROW = np.zeros(1, np.int32)
 
 
 class SendFuture(msgspec.Struct, frozen=True, gc=False):
@@ -212,6 +223,8 @@ class SendFuture(msgspec.Struct, frozen=True, gc=False):
                     waiting.set_result(None)
 
             self._pile.hurry(self._pile)
-            self._pile.when_done(partial(loop.call_soon_threadsafe, wake))
+            # The sender mostly lives in this very loop; then nobody needs to be woken by a pipe.
+            is_here = self._pile.loop is loop
+            self._pile.when_done(wake if is_here else partial(loop.call_soon_threadsafe, wake))
             yield from waiting
         return self._pile.place_of(self._row)

@@ -108,7 +108,7 @@ class Gatherer:
         self._sender.on_slot = self._slot_free
         # Holds the current pile while nobody works on it: taking it out is the lock that guards it.
         # Both steps are single list operations, a third of the price of a lock's.
-        self._current = [Pile(topic, self.hurry)]
+        self._current = [Pile(topic, self.hurry, loop)]
         self._is_timer_set = False
         self._is_due = False
         self._next = self._current[0]
@@ -296,7 +296,7 @@ class Gatherer:
             parts = self._packing.cut(pile)
         except GoQueueError as error:
             self._loop.call_soon_threadsafe(self._refuse, pile, error)
-            return Pile(self._topic, self.hurry)
+            return Pile(self._topic, self.hurry, self._loop)
         self._count(pile.size)
         pile.parts_left = len(parts)
         self._number += 1
@@ -305,7 +305,7 @@ class Gatherer:
             [Batch(pile, part, number=self._number, deadline=deadline) for part in parts]
         )
         self._has_sealed = True
-        return Pile(self._topic, self.hurry)
+        return Pile(self._topic, self.hurry, self._loop)
 
     # In the loop's thread.
 
@@ -323,7 +323,7 @@ class Gatherer:
         """Refuse what was gathered and all that may follow: the topic cannot be published to."""
         self._closed = error
         with self._holding() as pile:
-            self._next = Pile(self._topic, self.hurry)
+            self._next = Pile(self._topic, self.hurry, self._loop)
         if len(pile):
             self._refuse(pile, error)
 

@@ -55,9 +55,10 @@ class TopicMeter:
 
     def count_lanes(self, published: Iterable[Sequence[int]]) -> None:
         """Count messages by priority; each item is the counts of one frame, most urgent first."""
-        for lane, count in zip(self._lanes, map(sum, zip(*published, strict=True)), strict=True):
-            if count:
-                lane.inc(count)
+        for counts in published:
+            for lane, count in zip(self._lanes, counts, strict=True):
+                if count:
+                    lane.inc(count)
 
 
 class Metrics:

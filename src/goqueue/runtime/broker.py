@@ -95,7 +95,6 @@ class Broker:
         self._identities.skip_block()
         self._journal.records.clear()
         self._committer = Committer(threads=self.config.sync_threads)
-        self._committer.start()
         self._finish_deletions()
         for record in self._catalog.topics.values():
             self._open(record)

@@ -8,6 +8,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Final, Protocol
 
 from goqueue.base.errors import GoQueueError, ShuttingDownError, StorageFailedError
@@ -41,11 +42,12 @@ class Committable(Protocol):
 class Round:
     """One partition's share of a round."""
 
-    __slots__ = ("afterwards", "commit", "error", "owner", "seconds", "waiters")
+    __slots__ = ("afterwards", "commit", "error", "owner", "seconds", "size", "waiters")
 
     def __init__(self, owner: Committable, waiters: Sequence[asyncio.Future[None]]) -> None:
         self.owner = owner
         self.waiters = waiters
+        self.size = owner.unsynced_bytes()
         self.commit, self.afterwards = owner.begin_commit()
         self.error: StorageFailedError | None = None
         self.seconds = 0.0
@@ -88,65 +90,70 @@ class Committer:
         self._threads = threads
         self._pool = ThreadPoolExecutor(threads, "sync") if threads else None
         self._dirty: dict[Committable, list[asyncio.Future[None]]] = {}
-        self._wake = asyncio.Event()
         self._sync_seconds = 0.0
-        self._is_stopping = False
-        self._task: asyncio.Task[None] | None = None
+        self._is_stopped = False
+        self._is_due = False
+        self._running: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
         return f"<Committer: {len(self._dirty)} dirty, sync {self._sync_seconds * 1000:.2f} ms>"
 
-    def start(self) -> None:
-        """Begin taking rounds."""
-        self._task = asyncio.get_running_loop().create_task(self._run(), name="committer")
-
     async def stop(self) -> None:
         """Finish what is asked for and end."""
-        self._is_stopping = True
-        self._wake.set()
-        if self._task is not None:
-            await asyncio.gather(self._task, return_exceptions=True)
+        while self._dirty or self._running is not None:
+            if self._running is not None:
+                await asyncio.wait([self._running])
+            await asyncio.sleep(0)
+        self._is_stopped = True
         if self._pool is not None:
             self._pool.shutdown()
 
     def mark(self, owner: Committable) -> None:
         """Ask for a sync without waiting for it."""
         self._dirty.setdefault(owner, [])
-        self._wake.set()
+        self._wake()
 
     def durable(self, owner: Committable) -> asyncio.Future[None]:
         """Return a future that is done when all that ``owner`` holds now is durable."""
-        if self._task is not None and self._task.done():
+        if self._is_stopped:
             raise ShuttingDownError("nothing is synced any more")
         future = asyncio.get_running_loop().create_future()
         self._dirty.setdefault(owner, []).append(future)
-        self._wake.set()
+        self._wake()
         return future
 
-    async def _run(self) -> None:
-        while not self._is_stopping:
-            await self._wake.wait()
-            self._wake.clear()
-            while self._dirty:
-                await self._round()
+    def _wake(self) -> None:
+        """Begin a round once everything that is ready now has been appended."""
+        if not self._is_due and self._running is None:
+            self._is_due = True
+            asyncio.get_running_loop().call_soon(self._begin_round)
 
-    async def _round(self) -> None:
+    def _begin_round(self) -> None:
+        self._is_due = False
         dirty, self._dirty = self._dirty, {}
         begun = (_begin(owner, waiters) for owner, waiters in dirty.items())
         rounds = [one for one in begun if one is not None]
-        try:
-            if self._is_quick(rounds):
-                _run_all(rounds)
-            else:
-                await self._run_in_threads(rounds)
+        if self._is_quick(rounds):
+            _run_all(rounds)
+            self._finish(rounds)
+            return
+        self._running = asyncio.get_running_loop().create_task(self._run_in_threads(rounds))
+        self._running.add_done_callback(partial(self._finish_threads, rounds))
+
+    def _finish_threads(self, rounds: Sequence[Round], task: asyncio.Task[None]) -> None:
+        self._running = None
+        if task.cancelled() or task.exception() is not None:
+            # Whatever ended the threads, nobody waits for ever.
             for one in rounds:
-                self._note(one.seconds)
-                one.finish()
-        except BaseException as failure:
-            # Whatever ends this task, nobody waits for ever.
-            for one in rounds:
-                _settle(one.waiters, StorageFailedError(f"the syncs ended: {failure!r}"))
-            raise
+                one.error = one.error or StorageFailedError("the syncs were cut short")
+        self._finish(rounds)
+
+    def _finish(self, rounds: Sequence[Round]) -> None:
+        for one in rounds:
+            self._sync_seconds += _SMOOTHING * (one.seconds - self._sync_seconds)
+            one.finish()
+        if self._dirty:
+            self._wake()
 
     def _is_quick(self, rounds: Sequence[Round]) -> bool:
         if self._pool is None:
@@ -154,7 +161,7 @@ class Committer:
         return (
             len(rounds) == 1
             and self._sync_seconds < INLINE_SYNC_SECONDS_MAX
-            and rounds[0].owner.unsynced_bytes() <= INLINE_BYTES_MAX
+            and rounds[0].size <= INLINE_BYTES_MAX
         )
 
     async def _run_in_threads(self, rounds: Sequence[Round]) -> None:
@@ -162,9 +169,6 @@ class Committer:
         width = min(self._threads, len(rounds))
         shares = [rounds[start::width] for start in range(width)]
         await asyncio.gather(*(loop.run_in_executor(self._pool, _run_all, s) for s in shares))
-
-    def _note(self, seconds: float) -> None:
-        self._sync_seconds += _SMOOTHING * (seconds - self._sync_seconds)
 
 
 def _settle(waiters: Sequence[asyncio.Future[None]], error: GoQueueError | None) -> None:

@@ -126,7 +126,7 @@ class Topic:
         target.check_writable()
         number = target.name.partition
         originals = target.judge(frames)
-        known = _known_rows(originals, frames, number)
+        known = _known_rows(originals, frames, number) if originals else ()
         if len(originals) == len(frames):
             only = originals[0] if len(originals) == 1 else None
             return Published(

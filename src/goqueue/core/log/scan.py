@@ -4,7 +4,6 @@ Shape: codec. Nothing is believed before its checksum holds.
 """
 
 import contextlib
-import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
@@ -13,10 +12,17 @@ from crc32c import crc32c
 from goqueue.base.errors import CorruptFrameError
 from goqueue.base.ids import Offset
 from goqueue.base.limits import BATCH_ROWS_MAX, FRAME_HEADER_BYTES
-from goqueue.core.record.frame import BATCH, CHECKED_FROM, MAGIC, FrameHeader, read_header
+from goqueue.core.record.batch import FIELDS, LAYOUT
+from goqueue.core.record.frame import (
+    BATCH,
+    CHECKED_FROM,
+    COMPRESSED,
+    MAGIC,
+    FrameHeader,
+    read_header,
+)
+from goqueue.core.record.headers import decode_headers
 
-_U32: Final = struct.Struct(">I")
-_ROWS_AT: Final = 4
 SECTOR_BYTES: Final = 512
 
 
@@ -68,17 +74,33 @@ class Walk:
                     f"checksum of the frame at offset {header.offset} does not match"
                 )
                 return
-            yield Span(start, end, header, rows_of(chunk, end, header))
+            try:
+                span = Span(start, end, header, rows_of(chunk, end, header))
+            except CorruptFrameError as error:
+                self.fault = error
+                return
+            yield span
             self.position = end
         if self.position < size:
             self.needed = FRAME_HEADER_BYTES
 
 
 def rows_of(chunk: memoryview, end: int, header: FrameHeader) -> int:
-    """Return how many messages a checked frame holds."""
+    """Return how many messages a checked frame holds.
+
+    Flags are not covered by the checksum, so a batch is believed only if its fields look like one,
+    and a row only if they do not.
+    """
     if not header.flags & BATCH:
+        if header.headers_size and chunk[end - header.headers_size] == LAYOUT:
+            decode_headers(chunk[end - header.headers_size : end])
         return 1
-    return int(_U32.unpack_from(chunk, end - header.headers_size + _ROWS_AT)[0])
+    if header.headers_size < FIELDS.size:
+        raise CorruptFrameError("a batch has no fields")
+    layout, _, codec, _, rows, *_ = FIELDS.unpack_from(chunk, end - header.headers_size)
+    if layout != LAYOUT or bool(codec) != bool(header.flags & COMPRESSED):
+        raise CorruptFrameError("the fields of a batch do not fit its flags")
+    return int(rows)
 
 
 class Taken(NamedTuple):

@@ -44,10 +44,10 @@ DELIVER_AT_COLUMN: Final = 0x04
 DEDUP_ID_COLUMN: Final = 0x08
 COLUMN_SETS: Final = 0x10
 
-_FIELDS: Final = struct.Struct(">BBBBIIqQHQIQ")
+FIELDS: Final = struct.Struct(">BBBBIIqQHQIQ")
 _REPEAT: Final = struct.Struct(">IIq")
-_LAYOUT: Final = 1
-REPEATS_MAX: Final = (HEADERS_BYTES_MAX - _FIELDS.size) // _REPEAT.size
+LAYOUT: Final = 1
+REPEATS_MAX: Final = (HEADERS_BYTES_MAX - FIELDS.size) // _REPEAT.size
 """Most messages one batch may leave out as repeats."""
 
 _CODECS: Final = (None, "lz4", "zstd")
@@ -97,8 +97,8 @@ def compression_code(name: str | None) -> int:
 def encode_fields(fields: BatchFields) -> bytes:
     """Lay out the batch's own fields."""
     stamp = fields.stamp
-    fixed = _FIELDS.pack(
-        _LAYOUT,
+    fixed = FIELDS.pack(
+        LAYOUT,
         fields.column_set,
         compression_code(fields.compression),
         0,
@@ -117,12 +117,12 @@ def encode_fields(fields: BatchFields) -> bytes:
 
 def decode_fields(block: Buffer) -> BatchFields:
     """Read the batch's own fields, refusing impossible ones."""
-    if len(block) < _FIELDS.size or (len(block) - _FIELDS.size) % _REPEAT.size:
+    if len(block) < FIELDS.size or (len(block) - FIELDS.size) % _REPEAT.size:
         raise CorruptFrameError(f"batch fields have an impossible size of {len(block)} bytes")
     layout, columns, codec, reserved, rows, raw, first, producer, epoch, sequence, count, tx = (
-        _FIELDS.unpack_from(block)
+        FIELDS.unpack_from(block)
     )
-    if layout != _LAYOUT or reserved or columns >= COLUMN_SETS or codec >= len(_CODECS):
+    if layout != LAYOUT or reserved or columns >= COLUMN_SETS or codec >= len(_CODECS):
         raise CorruptFrameError("batch fields are of an unknown layout, column set or compression")
     if rows > BATCH_ROWS_MAX or raw > BATCH_BYTES_MAX or count > BATCH_ROWS_MAX:
         raise CorruptFrameError(
@@ -140,9 +140,9 @@ def decode_fields(block: Buffer) -> BatchFields:
         transaction=tx,
         repeats=tuple(
             Repeat(row, PartitionId(partition), Offset(offset))
-            for row, partition, offset in _REPEAT.iter_unpack(memoryview(block)[_FIELDS.size :])
+            for row, partition, offset in _REPEAT.iter_unpack(memoryview(block)[FIELDS.size :])
         )
-        if len(block) > _FIELDS.size
+        if len(block) > FIELDS.size
         else (),
     )
 

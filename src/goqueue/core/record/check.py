@@ -27,9 +27,7 @@ from goqueue.base.limits import (
 from goqueue.base.units import DAY_MS, NS_PER_US, US_PER_MS
 from goqueue.core.record.batch import BatchFields, batch_fields, batch_payload, read_batch
 from goqueue.core.record.frame import (
-    COMPRESSED,
     CONTROL,
-    TOMBSTONE,
     TX_COMMIT,
     FrameHeader,
     read_header,
@@ -82,8 +80,6 @@ def check_frames(buffer: memoryview, *, now_ms: int) -> list[CheckedFrame]:
 
 def _check_row(header: FrameHeader, frame: memoryview) -> CheckedFrame:
     row = Row(header, frame)
-    if header.flags & COMPRESSED or (header.flags & TOMBSTONE and header.value_size):
-        raise InvalidRequestError("a row is never compressed, and a tombstone has no value")
     _bound("value", header.value_size, VALUE_BYTES_MAX)
     row.check_headers()
     if row.deliver_at_us is not None and row.deliver_at_us < 0:
@@ -98,14 +94,14 @@ def _check_row(header: FrameHeader, frame: memoryview) -> CheckedFrame:
         sequence_count=1,
         first_timestamp_us=row.timestamp_us,
         dedup_ids=None if row.dedup_id is None else (row.dedup_id,),
-        lanes=count_lanes((header.priority,)),
+        lanes=_ROW_LANES[header.priority],
     )
 
 
 def _check_batch(header: FrameHeader, frame: memoryview) -> CheckedFrame:
     fields = batch_fields(header, frame)
-    if fields.rows == 0 or header.key_size:
-        raise InvalidRequestError("a batch has at least one message and no key of its own")
+    if fields.rows == 0:
+        raise InvalidRequestError("at least one message required")
     if fields.sequence_count != fields.rows or fields.repeats or fields.transaction:
         raise InvalidRequestError("a batch may not claim repeats or a transaction")
     payload = batch_payload(fields, header, frame)
@@ -256,3 +252,7 @@ def _longest(column: pa.Array) -> int:
 def _bound(field: str, size: int, limit: int) -> None:
     if size > limit:
         raise TooLargeError(f"{field}: {size} bytes; the limit is {limit}")
+
+
+_ROW_LANES: Final = tuple(count_lanes((lane,)) for lane in range(PRIORITIES))
+"""The lanes of a single message, by its priority."""

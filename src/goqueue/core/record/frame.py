@@ -33,6 +33,9 @@ TX_COMMIT: Final = 0x10
 BATCH: Final = 0x20
 FLAGS_KNOWN: Final = COMPRESSED | HAS_HEADERS | TOMBSTONE | CONTROL | TX_COMMIT | BATCH
 
+CONTROL_BYTES: Final = 12
+"""Producer id, epoch and the size of the transactional id, which is also the key."""
+
 PRIORITY_NORMAL: Final = 2
 CHECKED_FROM: Final = 8
 
@@ -82,9 +85,22 @@ def read_header(buffer: Buffer, position: int = 0) -> FrameHeader:
         raise CorruptFrameError("bytes do not begin with a frame header of version 1")
     if priority >= PRIORITIES or offset < 0 or timestamp < 0:
         raise CorruptFrameError("frame header holds an impossible priority, offset or time")
+    if not _flags_fit(flags, priority=priority, key=key, value=value, headers=headers):
+        raise CorruptFrameError("frame header holds flags that do not fit the frame")
     if FRAME_HEADER_BYTES + key + value + headers > FRAME_BYTES_MAX:
         raise CorruptFrameError(f"frame declares more than {FRAME_BYTES_MAX} bytes")
     return FrameHeader(flags, crc, Offset(offset), timestamp, priority, key, value, headers)
+
+
+def _flags_fit(flags: int, *, priority: int, key: int, value: int, headers: int) -> bool:
+    """Check the flags against the rest: the contract leaves them out of the checksum."""
+    if flags & BATCH:
+        return flags & ~COMPRESSED == BATCH | HAS_HEADERS and key == 0
+    if flags & COMPRESSED or bool(flags & HAS_HEADERS) != bool(headers):
+        return False
+    if flags & CONTROL:
+        return priority == 0 and value == CONTROL_BYTES + key and not flags & TOMBSTONE
+    return not flags & TX_COMMIT and not (flags & TOMBSTONE and value)
 
 
 def verify(frame: Buffer, header: FrameHeader) -> None:
