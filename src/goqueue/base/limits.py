@@ -101,10 +101,10 @@ CONNECTIONS_MAX: Final = 10_000
 """Most native connections; one more is told so and closed."""
 
 REQUEST_BUFFER_BYTES_MAX: Final = 256 * MiB
-"""Bytes of large, partly received requests over all connections."""
+"""Bytes of requests over all connections, from their arrival to their answer."""
 
 REQUEST_BUFFER_FREE_BYTES: Final = 64 * KiB
-"""A request up to this size needs no share of the common buffer."""
+"""A native request up to this size is counted only when it is whole."""
 
 REPLY_BUFFER_BYTES_MAX: Final = 256 * MiB
 """Bytes read from the log and not yet taken by their readers, over all native connections."""

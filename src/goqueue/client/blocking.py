@@ -70,13 +70,15 @@ class BlockingLink:
         if size > REPLY_BYTES_MAX or HEAD_BYTES - 4 + header_size > size:
             self.close()
             raise ProtocolError(f"reply declares {size} bytes; the limit is {REPLY_BYTES_MAX}")
-        body = self._read(size - (HEAD_BYTES - 4))
+        # Apart, so that the payload begins where memory begins and Arrow finds it aligned.
+        header = self._read(header_size)
+        payload = self._read(size - (HEAD_BYTES - 4) - header_size)
         if kind == Kind.ERROR:
-            failure = msgspec.msgpack.decode(body[:header_size], type=calls.Failure)
+            failure = msgspec.msgpack.decode(header, type=calls.Failure)
             if correlation == 0:
                 self.close()
             raise from_code(failure.code, failure.message)
-        return Answer(body[:header_size], body[header_size:])
+        return Answer(header, payload)
 
     def close(self) -> None:
         """End the connection; who waits for a reply in another thread is woken."""

@@ -84,25 +84,30 @@ def _run_all(rounds: Sequence[Round]) -> None:
 
 
 class Committer:
-    """Syncs partitions in rounds. With no threads every sync runs in the loop, for simulations."""
+    """Syncs partitions. With no threads every sync runs in the loop, for simulations.
+
+    Up to ``threads`` shares of the dirty partitions are synced at a time. A partition is in one of
+    them at most; what it gets meanwhile waits for its next turn, and for no other partition's.
+    """
 
     def __init__(self, *, threads: int) -> None:
         self._threads = threads
         self._pool = ThreadPoolExecutor(threads, "sync") if threads else None
         self._dirty: dict[Committable, list[asyncio.Future[None]]] = {}
+        self._busy: set[Committable] = set()
+        self._jobs: set[asyncio.Future[None]] = set()
         self._sync_seconds = 0.0
         self._is_stopped = False
         self._is_due = False
-        self._running: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
         return f"<Committer: {len(self._dirty)} dirty, sync {self._sync_seconds * 1000:.2f} ms>"
 
     async def stop(self) -> None:
         """Finish what is asked for and end."""
-        while self._dirty or self._running is not None:
-            if self._running is not None:
-                await asyncio.wait([self._running])
+        while self._dirty or self._jobs:
+            if self._jobs:
+                await asyncio.wait(self._jobs)
             await asyncio.sleep(0)
         self._is_stopped = True
         if self._pool is not None:
@@ -123,52 +128,61 @@ class Committer:
         return future
 
     def _wake(self) -> None:
-        """Begin a round once everything that is ready now has been appended."""
-        if not self._is_due and self._running is None:
+        """Begin to sync once everything that is ready now has been appended."""
+        if not self._is_due:
             self._is_due = True
-            asyncio.get_running_loop().call_soon(self._begin_round)
+            asyncio.get_running_loop().call_soon(self._begin_shares)
 
-    def _begin_round(self) -> None:
+    def _begin_shares(self) -> None:
         self._is_due = False
-        dirty, self._dirty = self._dirty, {}
-        begun = (_begin(owner, waiters) for owner, waiters in dirty.items())
-        rounds = [one for one in begun if one is not None]
-        if self._is_quick(rounds):
-            _run_all(rounds)
-            self._finish(rounds)
-            return
-        self._running = asyncio.get_running_loop().create_task(self._run_in_threads(rounds))
-        self._running.add_done_callback(partial(self._finish_threads, rounds))
+        ready = [owner for owner in self._dirty if owner not in self._busy]
+        width = min(max(self._threads, 1) - len(self._jobs), len(ready))
+        for start in range(width):
+            begun = (_begin(owner, self._dirty.pop(owner)) for owner in ready[start::width])
+            rounds = [one for one in begun if one is not None]
+            if self._is_quick(rounds):
+                self._run_here(rounds)
+            else:
+                self._run_in_thread(rounds)
 
-    def _finish_threads(self, rounds: Sequence[Round], task: asyncio.Task[None]) -> None:
-        self._running = None
-        if task.cancelled() or task.exception() is not None:
-            # Whatever ended the threads, nobody waits for ever.
+    def _is_quick(self, rounds: Sequence[Round]) -> bool:
+        if self._pool is None:
+            return True
+        if len(rounds) > 1:
+            return False
+        is_small = all(one.size <= INLINE_BYTES_MAX for one in rounds)
+        return is_small and self._sync_seconds < INLINE_SYNC_SECONDS_MAX
+
+    def _run_here(self, rounds: Sequence[Round]) -> None:
+        try:
+            _run_all(rounds)
+        except BaseException as failure:
+            # Whatever ends the syncs, nobody waits for ever.
+            for one in rounds:
+                _settle(one.waiters, StorageFailedError(f"the syncs were cut short: {failure!r}"))
+            raise
+        self._finish(rounds)
+
+    def _run_in_thread(self, rounds: Sequence[Round]) -> None:
+        self._busy.update(one.owner for one in rounds)
+        job = asyncio.get_running_loop().run_in_executor(self._pool, _run_all, rounds)
+        self._jobs.add(job)
+        job.add_done_callback(partial(self._finish_job, rounds))
+
+    def _finish_job(self, rounds: Sequence[Round], job: asyncio.Future[None]) -> None:
+        self._jobs.discard(job)
+        self._busy.difference_update(one.owner for one in rounds)
+        if job.cancelled() or job.exception() is not None:
             for one in rounds:
                 one.error = one.error or StorageFailedError("the syncs were cut short")
         self._finish(rounds)
+        if self._dirty:
+            self._wake()
 
     def _finish(self, rounds: Sequence[Round]) -> None:
         for one in rounds:
             self._sync_seconds += _SMOOTHING * (one.seconds - self._sync_seconds)
             one.finish()
-        if self._dirty:
-            self._wake()
-
-    def _is_quick(self, rounds: Sequence[Round]) -> bool:
-        if self._pool is None:
-            return True
-        return (
-            len(rounds) == 1
-            and self._sync_seconds < INLINE_SYNC_SECONDS_MAX
-            and rounds[0].size <= INLINE_BYTES_MAX
-        )
-
-    async def _run_in_threads(self, rounds: Sequence[Round]) -> None:
-        loop = asyncio.get_running_loop()
-        width = min(self._threads, len(rounds))
-        shares = [rounds[start::width] for start in range(width)]
-        await asyncio.gather(*(loop.run_in_executor(self._pool, _run_all, s) for s in shares))
 
 
 def _settle(waiters: Sequence[asyncio.Future[None]], error: GoQueueError | None) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Final
 
 from goqueue.base.errors import GoQueueError, PartitionNotFoundError
@@ -58,6 +58,8 @@ class Topic:
             )
             for number in range(record.partitions)
         ]
+        # Guards the order of requests: whoever came first appends first.
+        self._turn = asyncio.Lock()
         self._round_robin = RoundRobin(record.partitions)
         self._dedup = DedupWindow(record.settings.dedup_window_ms)
         self._recall_dedup_ids()
@@ -93,28 +95,69 @@ class Topic:
 
     async def publish(self, partition: int, frames: memoryview, *, wait: bool = True) -> Published:
         """Check and append a producer's frames; return when the ack may go out."""
+        (outcome,) = await self.publish_all([(partition, frames)], wait=wait)
+        if isinstance(outcome, GoQueueError):
+            raise outcome
+        return outcome
+
+    async def publish_all(
+        self, parts: Sequence[tuple[int, memoryview]], *, wait: bool = True
+    ) -> list[Published | GoQueueError]:
+        """Append the frames of one request; return what became of each part when acks may go out.
+
+        Requests take turns: one that waits for a new segment is not overtaken by the next.
+        """
         started = time.perf_counter()
+        async with self._turn:
+            outcomes = [await self._accept(partition, frames) for partition, frames in parts]
+        if self.settings.is_fsync:
+            outcomes = await self._sync(outcomes, wait=wait)
+        for outcome in outcomes:
+            if isinstance(outcome, GoQueueError):
+                self._metrics.messages_failed.labels(self.record.name, outcome.code).inc()
+        self.meter.publish_seconds.observe(time.perf_counter() - started)
+        return outcomes
+
+    async def _accept(self, partition: int, frames: memoryview) -> Published | GoQueueError:
         try:
             target = self.partition(partition)
             checked = check_frames(frames, now_ms=self._clock.now_ms())
-            published = await self._append(target, checked)
-            if self.settings.is_fsync and wait:
-                await self._durable(published)
-            elif self.settings.is_fsync:
-                target.sync_soon()
+            return await self._append(target, checked)
         except GoQueueError as error:
-            self._metrics.messages_failed.labels(self.record.name, error.code).inc()
-            raise
-        self.meter.publish_seconds.observe(time.perf_counter() - started)
-        return published
+            return error
 
-    async def _durable(self, published: Published) -> None:
-        """Return when the messages are durable; a repeat is as durable as its original."""
-        if not published.repeats:
-            await self.partition(published.partition).durable()
-            return
-        numbers = {published.partition, *(repeat.partition for repeat in published.repeats)}
-        await asyncio.gather(*(self.partition(number).durable() for number in numbers))
+    async def _sync(
+        self, outcomes: list[Published | GoQueueError], *, wait: bool
+    ) -> list[Published | GoQueueError]:
+        """Have what was appended synced: now if acks wait for it, soon if they do not."""
+        accepted = [one for one in outcomes if isinstance(one, Published)]
+        if not wait:
+            for published in accepted:
+                self.partition(published.partition).sync_soon()
+            return outcomes
+        # Asked for all together, so that one round of syncs covers them.
+        waits = [self._durable(one) if isinstance(one, Published) else None for one in outcomes]
+        synced: list[Published | GoQueueError] = []
+        for outcome, waiting in zip(outcomes, waits, strict=True):
+            try:
+                if waiting is not None:
+                    await waiting
+                synced.append(outcome)
+            except GoQueueError as error:
+                synced.append(error)
+        return synced
+
+    def _durable(self, published: Published) -> Awaitable[object]:
+        """Return what is done when the messages are; a repeat is as durable as its original."""
+        try:
+            if not published.repeats:
+                return self.partition(published.partition).durable()
+            numbers = {published.partition, *(repeat.partition for repeat in published.repeats)}
+            return asyncio.gather(*[self.partition(number).durable() for number in numbers])
+        except GoQueueError as error:
+            failed = asyncio.get_running_loop().create_future()
+            failed.set_exception(error)
+            return failed
 
     async def _append(self, target: Partition, frames: list[CheckedFrame]) -> Published:
         stamp = frames[0].stamp

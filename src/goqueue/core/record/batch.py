@@ -3,11 +3,14 @@
 Shape: codec. The value of the frame is one Arrow IPC record batch message without its schema: the
 schema follows from the column set. The headers block holds the batch's own fields:
 
-     0   1   2   3   4      8      12           20         28     30      38         42       50
-    +---+---+---+---+------+------+------------+----------+------+-------+----------+--------+------
-    | 1 |col|cmp| 0 | rows | raw  | first time | producer | epo- | sequ- | sequence | trans- | re-
-    |ver|set|   |   |      | size | (us)       | id       | ch   | ence  | count    | action | peats
-    +---+---+---+---+------+------+------------+----------+------+-------+----------+--------+------
+     0   1   2   3   4      8      12       20         28      30       38     42      50  56
+    +---+---+---+---+------+------+--------+----------+-------+--------+------+-------+---+---------
+    | 1 |col|cmp| 0 | rows | raw  | first  | producer | epoch | sequ-  | sequ-| trans-| 0 | repeats
+    |ver|set|   |   |      | size | time us| id       |       | ence   | ences| action|   | ...
+    +---+---+---+---+------+------+--------+----------+-------+--------+------+-------+---+---------
+
+The key field is six zero bytes and the fields are padded, so that in a run of uncompressed batch
+frames every Arrow buffer lies at a multiple of eight bytes and is used where it lies.
 
 A repeat is (row u32, partition u32, offset u64): a message whose dedup id was already known and
 that was therefore left out, so the batch holds fewer rows than sequence numbers.
@@ -22,10 +25,16 @@ import pyarrow as pa
 
 from goqueue.base.errors import CorruptFrameError, TooLargeError
 from goqueue.base.ids import Epoch, Offset, PartitionId, ProducerId, Sequence
-from goqueue.base.limits import BATCH_BYTES_MAX, BATCH_ROWS_MAX, HEADERS_BYTES_MAX
+from goqueue.base.limits import (
+    BATCH_BYTES_MAX,
+    BATCH_ROWS_MAX,
+    FRAME_HEADER_BYTES,
+    HEADERS_BYTES_MAX,
+)
 from goqueue.base.units import NS_PER_US
 from goqueue.core.record.frame import (
     BATCH,
+    BATCH_KEY_BYTES,
     COMPRESSED,
     HAS_HEADERS,
     PRIORITY_NORMAL,
@@ -44,9 +53,14 @@ DELIVER_AT_COLUMN: Final = 0x04
 DEDUP_ID_COLUMN: Final = 0x08
 COLUMN_SETS: Final = 0x10
 
-FIELDS: Final = struct.Struct(">BBBBIIqQHQIQ")
+FIELDS: Final = struct.Struct(">BBBBIIqQHQIQ6x")
 _REPEAT: Final = struct.Struct(">IIq")
 LAYOUT: Final = 1
+ALIGNMENT_BYTES: Final = 8
+_PADDING: Final = bytes(BATCH_KEY_BYTES)
+assert (FRAME_HEADER_BYTES + BATCH_KEY_BYTES) % ALIGNMENT_BYTES == 0
+assert FIELDS.size % ALIGNMENT_BYTES == 0
+assert _REPEAT.size % ALIGNMENT_BYTES == 0
 REPEATS_MAX: Final = (HEADERS_BYTES_MAX - FIELDS.size) // _REPEAT.size
 """Most messages one batch may leave out as repeats."""
 
@@ -165,14 +179,14 @@ class PackedBatch(msgspec.Struct, frozen=True, gc=False):
     def frame(self, stamp: ProducerStamp) -> bytes:
         """Return the frame under a producer's stamp."""
         block = encode_fields(msgspec.structs.replace(self.fields, stamp=stamp))
-        rest = b"".join((self.value, block))
+        rest = b"".join((_PADDING, self.value, block))
         header = FrameHeader(
             BATCH | HAS_HEADERS | (COMPRESSED if self.fields.compression else 0),
             0,
             Offset(0),
             self.last_timestamp_us * NS_PER_US,
             PRIORITY_NORMAL,
-            0,
+            BATCH_KEY_BYTES,
             len(self.value),
             len(block),
         )
@@ -212,7 +226,10 @@ def pack_batch(
 
 def batch_fields(header: FrameHeader, frame: Buffer) -> BatchFields:
     """Read the fields of a whole batch frame."""
-    return decode_fields(memoryview(frame)[header.size - header.headers_size :])
+    fields = decode_fields(memoryview(frame)[header.size - header.headers_size :])
+    if bool(header.flags & COMPRESSED) != (fields.compression is not None):
+        raise CorruptFrameError("batch and frame disagree about compression")
+    return fields
 
 
 def batch_payload(fields: BatchFields, header: FrameHeader, frame: Buffer) -> pa.Buffer:
@@ -248,4 +265,8 @@ def read_batch(payload: pa.Buffer, column_set: int) -> pa.RecordBatch:
 def decode_batch(header: FrameHeader, frame: Buffer) -> pa.RecordBatch:
     """Return the record batch of a frame that the broker has checked and stored."""
     fields = batch_fields(header, frame)
-    return read_batch(batch_payload(fields, header, frame), fields.column_set)
+    payload = batch_payload(fields, header, frame)
+    if payload.address % ALIGNMENT_BYTES:
+        # Arrow computes on misaligned columns only with warnings; it lay behind a row frame.
+        payload = pa.py_buffer(payload.to_pybytes())
+    return read_batch(payload, fields.column_set)

@@ -37,6 +37,8 @@ CONTROL_BYTES: Final = 12
 """Producer id, epoch and the size of the transactional id, which is also the key."""
 
 PRIORITY_NORMAL: Final = 2
+BATCH_KEY_BYTES: Final = 6
+"""Zero bytes in the place of a batch's key, so that its value begins at a multiple of eight."""
 CHECKED_FROM: Final = 8
 
 Buffer = bytes | bytearray | memoryview
@@ -95,12 +97,13 @@ def read_header(buffer: Buffer, position: int = 0) -> FrameHeader:
 def _flags_fit(flags: int, *, priority: int, key: int, value: int, headers: int) -> bool:
     """Check the flags against the rest: the contract leaves them out of the checksum."""
     if flags & BATCH:
-        return flags & ~COMPRESSED == BATCH | HAS_HEADERS and key == 0
+        return flags & ~COMPRESSED == BATCH | HAS_HEADERS and key == BATCH_KEY_BYTES
     if flags & COMPRESSED or bool(flags & HAS_HEADERS) != bool(headers):
         return False
     if flags & CONTROL:
         return priority == 0 and value == CONTROL_BYTES + key and not flags & TOMBSTONE
-    return not flags & TX_COMMIT and not (flags & TOMBSTONE and value)
+    # A tombstone marks a key; that also tells it from an empty value whose flag was flipped.
+    return not flags & TX_COMMIT and not (flags & TOMBSTONE and (value or not key))
 
 
 def verify(frame: Buffer, header: FrameHeader) -> None:

@@ -42,11 +42,10 @@ def encode_row(
         headers[DELIVER_AT] = U64.pack(draft.deliver_at_us)
     if draft.dedup_id is not None:
         headers[DEDUP_ID] = draft.dedup_id
-    flags = (HAS_HEADERS if headers else 0) | (TOMBSTONE if draft.value is None else 0)
     if draft.key is not None and not draft.key:
         # The contract cannot tell an empty key from none; a header of ours can.
         headers[_EMPTY_KEY] = b""
-        flags |= HAS_HEADERS
+    flags = (HAS_HEADERS if headers else 0) | (TOMBSTONE if draft.value is None else 0)
     return encode_frame(
         flags=flags,
         offset=offset,

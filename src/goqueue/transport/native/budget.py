@@ -1,14 +1,12 @@
-"""The memory all requests and replies of all connections may hold.
+"""The memory that requests and replies of all connections may hold, each kind with its budget.
 
-A connection that begins a large request takes its whole size from the common budget before it reads
-on, and waits if there is not enough. Small requests are charged when they are whole; while the
-budget is overdrawn nobody reads. Who has a share can always finish, so nobody waits forever.
-
-Replies have a budget of their own: each may take a fraction of what is free. Readers that do not
-take theirs so make the others' smaller, but never stop them.
+Bytes count when they are really there: a declared size reserves nothing. Where none are left, the
+others wait and the first of them goes beyond the budget, one at a time. So a client that stalls
+with its hands full slows the others down but stops nobody, and no two wait for each other.
 """
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Callable
 from typing import Final
@@ -16,69 +14,85 @@ from typing import Final
 from goqueue.base.limits import REPLY_BYTES_MIN
 
 REPLY_FRACTION: Final = 8
-"""A reply may take this part of what is free, at most."""
+"""A reply may take this part of what is free, at most: the fuller the budget, the smaller it is."""
 
 
 class ByteBudget:
-    """Hands out bytes in the order they were asked for."""
+    """Counts bytes, and lets those who wait for some go on in the order they came."""
 
     def __init__(self, size: int) -> None:
         self._free = size
-        self._queue: deque[tuple[int, Callable[[], None]]] = deque()
+        self._queue: deque[Callable[[], None]] = deque()
+        self._turn: Callable[[], None] | None = None
 
     def __repr__(self) -> str:
         return f"<ByteBudget: {self._free} free, {len(self._queue)} waiting>"
 
     @property
     def free(self) -> int:
-        """Return how many bytes are left; less than none where some were charged beyond."""
+        """Return how many bytes are left; less than none while somebody goes beyond."""
         return self._free
 
-    def take(self, size: int, granted: Callable[[], None]) -> bool:
-        """Take a share now and return True, or call ``granted`` when it was taken later."""
-        if not self._queue and size <= self._free:
-            self._free -= size
-            return True
-        self._queue.append((size, granted))
-        return False
-
     def charge(self, size: int) -> None:
-        """Take bytes that are already there, overdrawing if need be; a negative size gives back."""
+        """Count bytes that are there now."""
         self._free -= size
 
     def give_back(self, size: int) -> None:
-        """Return a share and serve those who wait."""
+        """Count bytes that are gone, and let others go on."""
         self._free += size
-        while self._queue and self._queue[0][0] <= self._free:
-            wanted, granted = self._queue.popleft()
-            self._free -= wanted
+        self._admit()
+
+    def wait(self, granted: Callable[[], None]) -> None:
+        """Call ``granted`` when bytes are left, or it is its turn to go beyond; then ``leave``."""
+        self._queue.append(granted)
+        self._admit()
+
+    def leave(self, granted: Callable[[], None]) -> None:
+        """Stop waiting, or pass the turn on."""
+        if self._turn == granted:
+            self._turn = None
+        else:
+            with contextlib.suppress(ValueError):
+                self._queue.remove(granted)
+        self._admit()
+
+    def _admit(self) -> None:
+        while self._queue and (self._free > 0 or self._turn is None):
+            granted = self._queue.popleft()
+            if self._free <= 0:
+                self._turn = granted
             granted()
 
 
 class ReplyRoom:
     """What one reply holds of a budget, from being read until it has left the broker."""
 
-    __slots__ = ("_budget", "_held")
+    __slots__ = ("_budget", "_held", "_turn")
 
     def __init__(self, budget: ByteBudget) -> None:
         self._budget = budget
         self._held = 0
+        self._turn: asyncio.Event | None = None
 
     async def take(self, wanted: int) -> int:
-        """Return how many bytes may be read; waits only while the budget is overdrawn."""
-        turn = asyncio.Event()
-        if not self._budget.take(0, turn.set):
-            await turn.wait()
+        """Return how many bytes may be read; waits only while none are left."""
+        if self._budget.free <= 0 and self._turn is None:
+            self._turn = asyncio.Event()
+            self._budget.wait(self._turn.set)
+            await self._turn.wait()
         share = min(wanted, max(self._budget.free // REPLY_FRACTION, REPLY_BYTES_MIN))
         self.keep(share)
         return share
 
     def keep(self, size: int) -> None:
         """Hold just so many bytes: what was really read."""
-        change = size - self._held
+        self._budget.charge(size - self._held)
         self._held = size
-        self._budget.give_back(-change)
 
     def release(self) -> None:
-        """Hold nothing any more."""
-        self.keep(0)
+        """Hold nothing any more, and let others go on."""
+        held, self._held = self._held, 0
+        self._budget.give_back(held)
+        if self._turn is not None:
+            self._budget.leave(self._turn.set)
+            self._turn = None

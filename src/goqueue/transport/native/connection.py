@@ -62,10 +62,11 @@ class Connection(asyncio.Protocol):
         self._departure = Alarm(self._not_taken)
         self._backlog: deque[Packet] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._share = 0
+        self._arriving = 0
         self._unsent = 0
         self._is_greeted = False
-        self._is_waiting_for_share = False
+        self._is_waiting = False
+        self._has_turn = False
         self._is_paused = False
         self._is_stopping = False
         self._writable = asyncio.Event()
@@ -94,8 +95,9 @@ class Connection(asyncio.Protocol):
         self._transport = None
         self._arrival.stop()
         self._departure.stop()
-        self._release_share()
-        self._requests.give_back(sum(packet.size for packet in self._backlog))
+        self._requests.leave(self._granted)
+        self._requests.give_back(self._arriving + sum(packet.size for packet in self._backlog))
+        self._arriving = 0
         self._backlog.clear()
         for task in self._tasks:
             task.cancel()
@@ -108,14 +110,10 @@ class Connection(asyncio.Protocol):
         except ProtocolError as error:
             self.refuse(error)
             return
-        for packet in packets:
-            # What was set aside while it arrived is part of what it is charged now.
-            self._requests.charge(packet.size - self._share)
-            self._share = 0
-            self._backlog.append(packet)
+        self._backlog.extend(packets)
+        self._count(packets)
         self._start_some()
         self._watch_arrival(has_progress=bool(packets))
-        self._take_share()
         self._pace()
 
     def pause_writing(self) -> None:
@@ -267,26 +265,26 @@ class Connection(asyncio.Protocol):
         log.info("connection dropped: its replies are not taken", peer=self._peer)
         self.abort()
 
-    def _take_share(self) -> None:
-        """Set memory aside for a large request that is arriving, or wait for it."""
-        if self._is_waiting_for_share or self._share:
-            return
-        needed = self._reader.needed if self._reader.held else 0
-        wanted = needed if needed > REQUEST_BUFFER_FREE_BYTES else 0
-        self._is_waiting_for_share = not self._requests.take(wanted, self._granted)
-        self._share = wanted
+    def _count(self, packets: list[Packet]) -> None:
+        """Count what came in; where there is no room for the rest of a large request, wait."""
+        arriving = self._reader.held if self._reader.needed > REQUEST_BUFFER_FREE_BYTES else 0
+        self._requests.charge(sum(packet.size for packet in packets) + arriving - self._arriving)
+        self._arriving = arriving
+        if packets and (self._is_waiting or self._has_turn):
+            # The request that needed it is whole.
+            self._is_waiting = self._has_turn = False
+            self._requests.leave(self._granted)
+        if arriving and self._requests.free <= 0 and not (self._is_waiting or self._has_turn):
+            self._is_waiting = True
+            self._requests.wait(self._granted)
 
     def _granted(self) -> None:
-        self._is_waiting_for_share = False
-        if self._transport is None:
-            # The connection ended while it waited.
-            self._release_share()
-        self._pace()
-
-    def _release_share(self) -> None:
-        if self._share and not self._is_waiting_for_share:
-            share, self._share = self._share, 0
-            self._requests.give_back(share)
+        self._is_waiting = False
+        self._has_turn = self._requests.free <= 0
+        if self._is_open:
+            self._pace()
+        else:
+            self._requests.leave(self._granted)
 
     def _pace(self) -> None:
         """Read on or stop reading."""
@@ -295,9 +293,10 @@ class Connection(asyncio.Protocol):
         should_pause = (
             bool(self._backlog)
             or not self._writable.is_set()
-            or self._is_waiting_for_share
+            or self._is_waiting
             or self._is_stopping
             or len(self._tasks) >= CONNECTION_REQUESTS_MAX
+            or (self._requests.free <= 0 and bool(self._tasks) and not self._has_turn)
         )
         if should_pause == self._is_paused:
             return

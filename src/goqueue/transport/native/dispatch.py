@@ -1,6 +1,5 @@
 """Each native operation as one call on the broker. The embedded client calls this directly."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from importlib.metadata import version
 from typing import Any, Final, NamedTuple
@@ -8,8 +7,10 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from goqueue.base.errors import GoQueueError, InvalidRequestError, UnsupportedError
+from goqueue.core.topics.settings import OS
 from goqueue.runtime import fetch
 from goqueue.runtime.broker import Broker
+from goqueue.runtime.partition import Published
 from goqueue.runtime.topic import Topic
 from goqueue.wire import calls
 from goqueue.wire.complaint import HEADER_FAULTS, complaint
@@ -129,17 +130,23 @@ class Dispatch:
             raise InvalidRequestError("parts: their sizes do not add up to the payload")
         topic = self._broker.topic(call.topic)
         is_waiting = call.acks != "none"
-        publishing = []
+        parts: list[tuple[int, memoryview]] = []
         position = 0
         for part in call.parts:
-            frames = payload[position : position + part.size]
-            publishing.append(_publish(topic, part.partition, frames, wait=is_waiting))
+            parts.append((part.partition, payload[position : position + part.size]))
             position += part.size
-        if len(publishing) == 1:
-            outcomes = [await publishing[0]]
-        else:
-            outcomes = await asyncio.gather(*publishing)
-        return Reply(calls.Produced(topic.settings.ack_durability, outcomes))
+        outcomes = await topic.publish_all(parts, wait=is_waiting)
+        # Who does not wait for the disk is not told that it has the message.
+        durability = topic.settings.ack_durability if is_waiting else OS
+        return Reply(
+            calls.Produced(
+                durability,
+                [
+                    _produced(part.partition, one)
+                    for part, one in zip(call.parts, outcomes, strict=True)
+                ],
+            )
+        )
 
     async def _fetch(self, call: calls.Fetch, beside: Beside) -> Reply:
         topic = self._broker.topic(call.topic)
@@ -189,15 +196,11 @@ class Dispatch:
         return Reply(calls.OffsetsReply(parts))
 
 
-async def _publish(
-    topic: Topic, partition: int, frames: memoryview, *, wait: bool
-) -> calls.ProducedPart:
-    try:
-        published = await topic.publish(partition, frames, wait=wait)
-    except GoQueueError as error:
-        return calls.ProducedPart(partition, -1, failure=failure_of(error))
-    repeats = [calls.RepeatPart(one.row, one.partition, one.offset) for one in published.repeats]
-    return calls.ProducedPart(partition, published.base_offset, published.is_duplicate, repeats)
+def _produced(partition: int, outcome: Published | GoQueueError) -> calls.ProducedPart:
+    if isinstance(outcome, GoQueueError):
+        return calls.ProducedPart(partition, -1, failure=failure_of(outcome))
+    repeats = [calls.RepeatPart(one.row, one.partition, one.offset) for one in outcome.repeats]
+    return calls.ProducedPart(partition, outcome.base_offset, outcome.is_duplicate, repeats)
 
 
 def _failed_fetch(topic: Topic, part: fetch.FetchPart, error: GoQueueError) -> calls.FetchedPart:
