@@ -92,7 +92,7 @@ class TestSyncFails:
         run(main())
 
     def test_a_repeat_is_no_more_durable_than_its_original(self) -> None:
-        """A dedup id whose message was lost with the failed sync acks nothing on another partition."""
+        """A dedup id whose message the disk lost acks nothing, on no partition."""
 
         async def main() -> None:
             rig = Rig()
@@ -173,7 +173,7 @@ class TestDiskFull:
             await rig.start()
             log = rig.broker.topic("orders").partition(0).log
             await rig.audit()
-            assert all(segment.index_rebuilds == 0 for segment in log.segments)
+            assert all(segment.index_rebuilds == 0 for segment in log.segments[:-1])
 
         run(main())
 

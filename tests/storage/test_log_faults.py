@@ -30,7 +30,7 @@ def filled(disk: MemoryDisk, *, segment_bytes: int, seed: int = 0) -> dict[int, 
     random = Random(seed)
     driver = LogDriver(disk, segment_bytes=segment_bytes)
     for number in range(60):
-        sizes = [random.choice((0, 10, 700)) for _ in range(random.choice((1, 2, 5)))]
+        sizes = [random.choice((1, 10, 700)) for _ in range(random.choice((1, 2, 5)))]
         drafts = [
             Draft(value=random.randbytes(size), timestamp_us=number * 1_000) for size in sizes
         ]

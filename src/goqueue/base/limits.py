@@ -94,7 +94,7 @@ REQUEST_PARTS_MAX: Final = PARTITIONS_MAX
 CONNECTION_REQUESTS_MAX: Final = 128
 """Unanswered requests of one connection before the broker stops reading from it."""
 
-CONNECTION_WRITE_BYTES_MAX: Final = 4 * MiB
+CONNECTION_WRITE_BYTES_MAX: Final = 64 * KiB
 """Unsent reply bytes of one connection before the broker stops reading from it."""
 
 CONNECTIONS_MAX: Final = 10_000

@@ -398,8 +398,6 @@ def _size_of(value: bytes | None, key: bytes | None) -> int:
     for field, part in (("value", value), ("key", key)):
         if part is not None and not isinstance(part, bytes):
             raise TypeError(f"{field} must be bytes or None, not {type(part).__name__}")
-    if value is None and not key:
-        raise InvalidRequestError("value: None marks a key as deleted, so it needs a key")
     return len(value or b"") + len(key or b"") + ROW_OVERHEAD_BYTES
 
 

@@ -8,15 +8,12 @@ from crc32c import crc32c
 
 from goqueue.base.errors import CorruptFrameError
 from goqueue.base.ids import Offset, Position
-from goqueue.core.log.scan import Walk
 from goqueue.core.producers.ledger import Appended, ProducerLedger
 from goqueue.core.record.batch import batch_fields
 from goqueue.core.record.frame import CONTROL, FrameHeader
 from goqueue.core.record.row import Row
 from goqueue.storage.disk import Disk, write_atomically
-from goqueue.storage.log_reader import LogReader
 from goqueue.storage.partition_log import PartitionLog
-from goqueue.storage.segment import SCAN_CHUNK_BYTES
 
 SNAPSHOT_NAME: Final = "producers.snapshot"
 _HEAD: Final = struct.Struct(">IQ")
@@ -61,17 +58,14 @@ def _read(disk: Disk, path: str) -> tuple[ProducerLedger, Offset]:
 
 
 def replay(ledger: ProducerLedger, log: PartitionLog, offset: Offset) -> None:
-    """Apply every frame from an offset to the end of the log."""
-    reader = LogReader(log)
-    while offset < log.end_offset:
-        piece = reader.read(offset, end_offset=log.end_offset, bytes_max=SCAN_CHUNK_BYTES)
-        for span in Walk(piece.frames):
-            event = appended(span.header, piece.frames[span.start : span.end])
-            if event is not None:
-                ledger.apply(event)
-        if piece.next_offset <= offset:
-            return
-        offset = piece.next_offset
+    """Apply every frame from an offset to the end of the log.
+
+    By frames, not by offsets: a batch of nothing but repeats has no offset of its own.
+    """
+    for header, frame in log.frames_from(offset):
+        event = appended(header, frame)
+        if event is not None:
+            ledger.apply(event)
 
 
 def appended(header: FrameHeader, frame: memoryview) -> Appended | None:

@@ -5,9 +5,9 @@ the last segment are sealed: synced, indexed and never written again.
 """
 
 import contextlib
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -18,7 +18,7 @@ from goqueue.base.units import NS_PER_MS
 from goqueue.core.log.retention import SegmentAge, expired_segments
 from goqueue.core.log.scan import find_frame, has_lost_sector
 from goqueue.core.record.check import CheckedFrame
-from goqueue.core.record.frame import seal_header
+from goqueue.core.record.frame import FrameHeader, seal_header
 from goqueue.storage.disk import Buffer, Disk, File, write_atomically
 from goqueue.storage.segment import LOG_SUFFIX, Appending, Scan, Segment
 from goqueue.storage.segment_index import Flush
@@ -265,6 +265,17 @@ class PartitionLog:
         segment.rebuild_index()
         if segment is not self._active:
             segment.index.save_soon()
+
+    def frames_from(self, offset: Offset) -> Iterator[tuple[FrameHeader, memoryview]]:
+        """Yield every good frame at or behind an offset, also those that hold no message."""
+        place = bisect_left(self._segments, offset, key=lambda segment: segment.base_offset)
+        for segment in self._segments[max(place - 1, 0) :]:
+            for position, span in segment.scan_past_damage(*segment.entry_before(offset)):
+                if span.header.offset >= offset:
+                    frame = segment.file.read(position, span.end - span.start)
+                    yield span.header, memoryview(frame)
+            if segment is not self._active and segment not in self._opened:
+                segment.close()
 
     def report_gap(self, gap: Gap) -> None:
         """Note offsets that cannot be served, together with those next to them."""

@@ -172,6 +172,14 @@ class Segment:
         entry = self.index.offsets.entry_at_or_before(offset)
         return (Offset(entry[0]), Position(entry[1])) if entry else (self.base_offset, Position(0))
 
+    def entry_before(self, offset: Offset) -> tuple[Offset, Position]:
+        """Return the first offset and the position of a frame before an offset, or the first."""
+        offsets = self.index.offsets
+        place = offsets.count_before(key=offset) - 1
+        if place < 0:
+            return self.base_offset, Position(0)
+        return Offset(offsets[place][0]), Position(offsets[place][1])
+
     def _load(self) -> None:
         """Read the indexes of a sealed segment and make them complete."""
         index = self._read_index()

@@ -16,7 +16,7 @@ from goqueue.wire.packet import HEAD_BYTES, Kind, Operation, Packet, PacketReade
 HEAD = struct.Struct(">IBBII")
 TIMEOUT_SECONDS = 30
 NOW_US = 1_700_000_000_000_000
-CLOSED = -1
+LARGE_BYTES = 20 << 20
 
 Reply = TypeVar("Reply", bound=calls.Call)
 
@@ -47,6 +47,16 @@ def frames_of(*values: bytes, stamp: ProducerStamp = NO_STAMP) -> bytes:
     """Return messages as a producer sends them."""
     drafts = [Draft(value=value, timestamp_us=NOW_US) for value in values]
     return frame_drafts(drafts, stamp)
+
+
+def begin_large(raw: "Raw", *, arrived: int) -> None:
+    """Send hello, the head of a request of 20 MiB and some of its bytes."""
+    produce = calls.Produce("orders", "all", [calls.ProducePart(0, LARGE_BYTES)])
+    header = msgspec.msgpack.encode(produce)
+    size = HEAD_BYTES - 4 + len(header) + LARGE_BYTES
+    head = HEAD.pack(size, Operation.PRODUCE, Kind.REQUEST, 1, len(header))
+    raw.write(packed(Operation.HELLO, calls.Hello(1, "large")) + head + header + bytes(arrived))
+    raw.reply(calls.HelloReply)
 
 
 class Raw:

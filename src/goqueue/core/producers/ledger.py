@@ -101,9 +101,9 @@ class ProducerLedger:
         )
 
     def apply(self, event: Appended) -> None:
-        """Remember a batch that is in the log."""
+        """Remember a batch that is in the log. One that is remembered already changes nothing."""
         stamp = event.stamp
-        if not stamp.is_idempotent:
+        if not stamp.is_idempotent or self._is_past(stamp):
             return
         life = self._lives.pop(stamp.producer_id, None)
         if life is None or life.epoch != stamp.epoch:
@@ -114,6 +114,12 @@ class ProducerLedger:
         _remember(life.runs, event)
         if len(self._lives) > PRODUCERS_PER_PARTITION_MAX:
             del self._lives[next(iter(self._lives))]
+
+    def _is_past(self, stamp: ProducerStamp) -> bool:
+        life = self._lives.get(stamp.producer_id)
+        if life is None:
+            return False
+        return (stamp.epoch, stamp.sequence) < (life.epoch, life.next_sequence)
 
     def snapshot(self) -> list[Any]:
         """Return the whole ledger as plain values."""

@@ -102,8 +102,7 @@ def _flags_fit(flags: int, *, priority: int, key: int, value: int, headers: int)
         return False
     if flags & CONTROL:
         return priority == 0 and value == CONTROL_BYTES + key and not flags & TOMBSTONE
-    # A tombstone marks a key; that also tells it from an empty value whose flag was flipped.
-    return not flags & TX_COMMIT and not (flags & TOMBSTONE and (value or not key))
+    return not flags & TX_COMMIT and not (flags & TOMBSTONE and value)
 
 
 def verify(frame: Buffer, header: FrameHeader) -> None:

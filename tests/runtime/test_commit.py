@@ -1,0 +1,191 @@
+"""Group commit: many acks for one sync, and nobody waits for ever."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from goqueue.base.errors import ShuttingDownError, StorageFailedError, TopicNotFoundError
+from goqueue.config.model import BrokerConfig
+from goqueue.core.record.message import Draft
+from goqueue.core.record.repack import frame_drafts
+from goqueue.runtime.broker import Broker
+from goqueue.runtime.commit import Committer
+from goqueue.runtime.topic import place_rows
+from goqueue.testing.clock import FakeClock
+from goqueue.testing.disk import CrashError, MemoryDisk
+from tests.runtime.rig import Rig, read_all, run
+
+
+class Partitionlike:
+    """Something to sync whose syncs do what a test wants."""
+
+    def __init__(self, sync: Callable[[], None] = lambda: None) -> None:
+        self.sync = sync
+        self.begun = 0
+        self.errors: list[StorageFailedError | None] = []
+
+    def unsynced_bytes(self) -> int:
+        return 0
+
+    def begin_commit(self) -> tuple[Any, Callable[[], None]]:
+        self.begun += 1
+        return self, lambda: None
+
+    def run(self) -> None:
+        self.sync()
+
+    def finish_commit(
+        self, commit: object, error: StorageFailedError | None, *, seconds: float
+    ) -> None:
+        assert commit is self
+        assert seconds >= 0
+        self.errors.append(error)
+
+
+class Gone(Partitionlike):
+    def begin_commit(self) -> tuple[Any, Callable[[], None]]:
+        raise TopicNotFoundError("gone")
+
+
+def fail_with(error: BaseException) -> Callable[[], None]:
+    def sync() -> None:
+        raise error
+
+    return sync
+
+
+def test_one_sync_covers_everything_that_is_waiting() -> None:
+    """A hundred publishes cost a sync or two, not a hundred."""
+
+    async def main() -> None:
+        rig = Rig()
+        await rig.start()
+        topic = rig.broker.create_topic("orders", partitions=1)
+        before = topic.partition(0).log.counters.syncs
+        raw = memoryview(frame_drafts([Draft(value=b"v")]))
+        await asyncio.gather(*(topic.publish(0, raw) for _ in range(100)))
+        assert topic.partition(0).log.counters.syncs - before <= 2
+        assert topic.partition(0).log.durable_offset == 100
+
+    run(main())
+
+
+@pytest.mark.parametrize("threads", [0, 2])
+@pytest.mark.parametrize("error", [StorageFailedError("disk"), ValueError("bug"), OSError("bug")])
+def test_a_sync_that_fails_is_told_to_all_who_wait(threads: int, error: Exception) -> None:
+    """Also if it fails in a way nobody thought of; other partitions are not concerned."""
+
+    async def main() -> None:
+        committer = Committer(threads=threads)
+        bad, good, gone = Partitionlike(fail_with(error)), Partitionlike(), Gone()
+        waiting = [committer.durable(one) for one in (bad, good, bad, gone)]
+        outcomes = await asyncio.gather(*waiting, return_exceptions=True)
+        assert [type(one) for one in outcomes] == [
+            StorageFailedError,
+            type(None),
+            StorageFailedError,
+            TopicNotFoundError,
+        ]
+        assert (bad.begun, good.begun) == (1, 1)
+        assert good.errors == [None]
+        await committer.durable(good)
+        await committer.stop()
+        with pytest.raises(ShuttingDownError):
+            committer.durable(good)
+
+    run(main())
+
+
+@pytest.mark.parametrize("threads", [0, 2])
+def test_a_sync_cut_short_leaves_nobody_waiting(threads: int) -> None:
+    """Whatever ends it."""
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+        committer = Committer(threads=threads)
+        with pytest.raises(StorageFailedError):
+            await committer.durable(Partitionlike(fail_with(CrashError("dead"))))
+        await committer.stop()
+
+    run(main())
+
+
+def test_what_comes_during_a_sync_gets_the_next() -> None:
+    """A sync covers only what was there when it began."""
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        committer = Committer(threads=1)
+        late: list[asyncio.Future[None]] = []
+        asked = asyncio.Event()
+
+        def ask_again() -> None:
+            if not late:
+                late.append(committer.durable(owner))
+                asked.set()
+
+        def sync() -> None:
+            loop.call_soon_threadsafe(ask_again)
+
+        owner = Partitionlike(sync)
+        await committer.durable(owner)
+        await asked.wait()
+        await late[0]
+        assert owner.begun == 2
+        await committer.stop()
+
+    run(main())
+
+
+@pytest.mark.parametrize("threads", [0, 3])
+def test_syncs_rolls_retention_and_repeats_get_along(threads: int) -> None:
+    """Everything at once, in threads: every ack is true and every offset has one message."""
+
+    async def main() -> None:
+        disk = MemoryDisk()
+        config = BrokerConfig(sync_threads=threads)
+        broker = Broker(config, disk, FakeClock())
+        await broker.start()
+        topic = broker.create_topic(
+            "orders", partitions=3, settings={"segment_bytes": 4_096, "retention_ms": 0}
+        )
+        committer = broker._committer  # noqa: SLF001 - syncs go to threads only where they are slow
+        assert committer is not None
+        committer._sync_seconds = 1.0  # noqa: SLF001
+        stamps = [broker.init_producer() for _ in range(3)]
+        places: dict[tuple[int, int], bytes] = {}
+
+        async def produce(number: int) -> None:
+            stamp = stamps[number]
+            for count in range(40):
+                value = b"%d-%d " % (number, count) + b"." * 700
+                raw = memoryview(frame_drafts([Draft(value=value)], stamp))
+                published, again = await asyncio.gather(
+                    topic.publish(number, raw), topic.publish(number, raw)
+                )
+                assert place_rows(published, 1) == place_rows(again, 1)
+                (place,) = place_rows(published, 1)
+                assert places.setdefault(place, value) == value
+                stamp = stamp.after(1)
+
+        async def maintain() -> None:
+            for _ in range(200):
+                for partition in topic.partitions:
+                    partition.expire(0)
+                await asyncio.sleep(0)
+
+        await asyncio.gather(*(produce(number) for number in range(3)), maintain())
+        await broker.stop()
+        again = Broker(config, disk.crash(), FakeClock())
+        await again.start()
+        for number in range(3):
+            messages, gaps = await read_all(again.topic("orders"), number)
+            assert gaps == []
+            assert {(number, one.offset): one.value for one in messages} == {
+                place: value for place, value in places.items() if place[0] == number
+            }
+        await again.stop()
+
+    run(main())
