@@ -120,7 +120,7 @@ async def _fetch_all(
         except GoQueueError as error:
             outcome = error
         outcomes.append(outcome)
-    room.keep(sum(len(outcome.frames) for outcome in outcomes if isinstance(outcome, Fetched)))
+    room.keep(sum(_memory(outcome) for outcome in outcomes if isinstance(outcome, Fetched)))
     return outcomes
 
 
@@ -140,6 +140,11 @@ async def _fetch_one(partition: Partition, part: FetchPart, bytes_max: int) -> F
         end_offset=partition.visible_offset,
         gaps=piece.gaps,
     )
+
+
+def _memory(fetched: Fetched) -> int:
+    """Return what keeping the frames costs: all that was read together with them stays, too."""
+    return memoryview(fetched.frames.obj).nbytes
 
 
 def _has_news(outcome: Outcome) -> bool:

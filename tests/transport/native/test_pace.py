@@ -16,6 +16,7 @@ from goqueue.wire.packet import Operation
 from tests.transport.native.raw import NOW_US, Raw, begin_large, frames_of, packed
 from tests.transport.native.running import Running
 
+
 def fill(raw: Raw, *, frames: int, frame_bytes: int) -> None:
     raw.create()
     frame = encode_row(Draft(value=bytes(frame_bytes), timestamp_us=NOW_US))
@@ -45,6 +46,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "HELLO_SECONDS_MAX", 0.2)
     monkeypatch.setattr(connection, "REQUEST_SECONDS_MAX", 0.2)
     monkeypatch.setattr(connection, "REPLY_SECONDS_MAX", 0.5)
+    monkeypatch.setattr(connection, "REPLY_SECONDS_CROWDED", 0.1)
 
 
 @pytest.mark.usefixtures("hasty")
@@ -112,8 +114,24 @@ class TestTime:
             assert fetch_all(other) > 32 * MiB
 
 
+def test_readers_that_hold_all_the_memory_are_dropped_for_those_who_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A huge message cannot be cut, so who does not take it makes room for who does."""
+    monkeypatch.setattr(connection, "REPLY_SECONDS_CROWDED", 0.1)
+    monkeypatch.setattr(server, "REPLY_BUFFER_BYTES_MAX", 20 * MiB)
+    with Running(tmp_path / "data") as running, ExitStack() as stack:
+        other = stack.enter_context(running.connect())
+        fill(other, frames=3, frame_bytes=10 * MiB)
+        for _ in range(10):
+            slow = stack.enter_context(running.connect(receive_bytes=4_096))
+            slow.send(Operation.FETCH, calls.Fetch("orders", 1, 0, [calls.FetchPart(0, 0)]))
+
+        assert fetch_all(other) > 30 * MiB
+
+
 def test_half_requests_that_fill_the_budget_stop_nobody(
-    self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where stalled clients hold all the memory there is, the others go one at a time."""
     monkeypatch.setattr(server, "REQUEST_BUFFER_BYTES_MAX", 2 * MiB)
@@ -140,15 +158,11 @@ def test_half_requests_that_fill_the_budget_stop_nobody(
         other.ping()
 
 
-def test_thousands_of_requests_at_once_are_started_a_few_at_a_time(
-    self, server: Running
-) -> None:
+def test_thousands_of_requests_at_once_are_started_a_few_at_a_time(server: Running) -> None:
     """A flood of waiting fetches on one connection holds a bounded number of them."""
     with server.connect() as raw, server.connect() as other:
         raw.create()
-        wait = packed(
-            Operation.FETCH, calls.Fetch("orders", 1, 60_000, [calls.FetchPart(0, 0)])
-        )
+        wait = packed(Operation.FETCH, calls.Fetch("orders", 1, 60_000, [calls.FetchPart(0, 0)]))
         flood = threading.Thread(target=raw.write, args=(wait * 20_000,))
         flood.start()
         other.ping()

@@ -29,7 +29,9 @@ from tests.transport.native.running import Running
 MESSAGES = [b"one", b"two", b"three", b"four", b"five"]
 
 
-def stamp(producer: calls.ProducerIdentity, sequence: int, *, epoch: int | None = None) -> ProducerStamp:
+def stamp(
+    producer: calls.ProducerIdentity, sequence: int, *, epoch: int | None = None
+) -> ProducerStamp:
     return ProducerStamp(
         ProducerId(producer.producer_id),
         Epoch(producer.epoch if epoch is None else epoch),
@@ -39,9 +41,7 @@ def stamp(producer: calls.ProducerIdentity, sequence: int, *, epoch: int | None 
 
 def batch_frame(*, value: bytes | None = None, **fields: object) -> bytes:
     """Return a frame of four messages whose Arrow bytes or fields are not what they should be."""
-    batch, column_set = build_batch(
-        keys=[None] * 4, values=[b"v"] * 4, timestamps_us=[NOW_US] * 4
-    )
+    batch, column_set = build_batch(keys=[None] * 4, values=[b"v"] * 4, timestamps_us=[NOW_US] * 4)
     packed = pack_batch(
         batch, column_set=column_set, first_timestamp_us=NOW_US, last_timestamp_us=NOW_US
     )

@@ -1,8 +1,8 @@
 """The memory that requests and replies of all connections may hold, each kind with its budget.
 
 Bytes count when they are really there: a declared size reserves nothing. Where none are left, the
-others wait and the first of them goes beyond the budget, one at a time. So a client that stalls
-with its hands full slows the others down but stops nobody, and no two wait for each other.
+others wait and the first of them goes beyond the budget, one at a time. So no two wait for each
+other, and a client that stalls with its hands full slows the others down for a while at most.
 """
 
 import asyncio
@@ -32,6 +32,11 @@ class ByteBudget:
     def free(self) -> int:
         """Return how many bytes are left; less than none while somebody goes beyond."""
         return self._free
+
+    @property
+    def is_crowded(self) -> bool:
+        """Tell whether somebody waits."""
+        return bool(self._queue)
 
     def charge(self, size: int) -> None:
         """Count bytes that are there now."""

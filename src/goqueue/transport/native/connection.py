@@ -35,6 +35,9 @@ REQUEST_SECONDS_MAX: Final = 30.0
 REPLY_SECONDS_MAX: Final = 60.0
 """A client that takes not one byte of its replies for so long is dropped."""
 
+REPLY_SECONDS_CROWDED: Final = 5.0
+"""The same while others wait for the memory its replies hold."""
+
 _encode: Final = msgspec.msgpack.Encoder().encode
 log = get_logger("goqueue.native")
 
@@ -64,6 +67,7 @@ class Connection(asyncio.Protocol):
         self._tasks: set[asyncio.Task[None]] = set()
         self._arriving = 0
         self._unsent = 0
+        self._patience_s = REPLY_SECONDS_MAX
         self._is_greeted = False
         self._is_waiting = False
         self._has_turn = False
@@ -255,15 +259,19 @@ class Connection(asyncio.Protocol):
         """Bound the time in which a client takes nothing of its replies."""
         assert self._transport is not None, "open"
         self._unsent = self._transport.get_write_buffer_size()
-        self._departure.set(REPLY_SECONDS_MAX)
+        self._patience_s = REPLY_SECONDS_MAX
+        self._departure.set(REPLY_SECONDS_CROWDED)
 
     def _not_taken(self) -> None:
         assert self._transport is not None, "open"
+        self._patience_s -= REPLY_SECONDS_CROWDED
         if self._transport.get_write_buffer_size() < self._unsent:
             self._watch_departure()
-            return
-        log.info("connection dropped: its replies are not taken", peer=self._peer)
-        self.abort()
+        elif self._patience_s > 0 and not self._replies.is_crowded:
+            self._departure.set(REPLY_SECONDS_CROWDED)
+        else:
+            log.info("connection dropped: its replies are not taken", peer=self._peer)
+            self.abort()
 
     def _count(self, packets: list[Packet]) -> None:
         """Count what came in; where there is no room for the rest of a large request, wait."""
