@@ -65,7 +65,6 @@ class Packing:
         extra = pile.extras.get(0)
         key = pile.keys[0]
         if extra is not None and extra.partition is not None:
-            self.check_partition(extra.partition)
             partition = extra.partition
         elif key is not None:
             partition = mmh3_32_uintdigest(key) % self.partitions
@@ -120,16 +119,17 @@ class Packing:
                 )
         for row, extra in pile.extras.items():
             if extra.partition is not None:
-                self.check_partition(extra.partition)
+                # One sent before the partitions were known may be wrong: the broker says so.
                 numbers[row] = extra.partition
         return numbers
 
-    def check_partition(self, partition: int) -> None:
-        """Refuse a partition the topic does not have."""
-        if not 0 <= partition < self.partitions:
-            raise PartitionNotFoundError(
-                f"invalid partition {partition} (topic has {self.partitions} partitions)"
-            )
+
+def check_partition(partition: int, partitions: int) -> None:
+    """Refuse a partition that a topic of so many does not have."""
+    if not 0 <= partition < partitions:
+        raise PartitionNotFoundError(
+            f"invalid partition {partition} (topic has {partitions} partitions)"
+        )
 
 
 def _apply_times(pile: Pile) -> None:

@@ -111,8 +111,15 @@ class Pile:
             self._is_done = True
             callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
-            callback()
+            try:
+                callback()
+            except Exception as fault:  # noqa: BLE001 - the caller's code must not stop the sender
+                self.complain("a callback", fault)
         return True
+
+    def complain(self, whose: str, fault: Exception) -> None:
+        """Report what a caller's own code raised, as event loops do."""
+        self.loop.call_exception_handler({"message": f"{whose} raised", "exception": fault})
 
     def when_done(self, callback: Callable[[], object]) -> None:
         """Call back when every message is settled, from the sender's thread or at once."""

@@ -27,14 +27,16 @@ from goqueue.base.limits import (
     BATCH_ROWS_MAX,
     DEDUP_ID_BYTES_MAX,
     KEY_BYTES_MAX,
+    PARTITIONS_MAX,
     PRODUCER_BUFFER_BYTES,
     PRODUCER_REQUESTS_IN_FLIGHT_MAX,
     VALUE_BYTES_MAX,
 )
 from goqueue.base.units import KiB, MiB
 from goqueue.client.link import Link
-from goqueue.client.packing import Packing
+from goqueue.client.packing import Packing, check_partition
 from goqueue.client.pile import Extra, Outcome, Pile, SendFuture
+from goqueue.client.positions import microseconds_of
 from goqueue.client.sender import Batch, Sender
 from goqueue.core.record.batch import compression_code
 from goqueue.core.record.headers import check_headers
@@ -97,7 +99,8 @@ class Gatherer:
         self._topic = topic
         self._options = options
         self._packing: Packing | None = None
-        self._pile_bytes_max = options.buffer_bytes
+        self._pile_bytes_max = min(options.buffer_bytes, PILE_BYTES_MAX)
+        self._early: list[Pile] = []
         self._sender = Sender(
             link,
             topic,
@@ -163,7 +166,7 @@ class Gatherer:
             values = pile.values
             row = len(values)
             if pile.size + size > self._pile_bytes_max and row:
-                pile = self._cut_large(pile)
+                pile = self._seal(pile)
                 values = pile.values
                 row = 0
             if row == 0:
@@ -193,8 +196,9 @@ class Gatherer:
         checked = check_headers(headers) if headers else None
         if checked:
             size += sum(len(name) * 4 + len(value) + 8 for name, value in checked.items())
-        if partition is not None and self._packing is not None:
-            self._packing.check_partition(partition)
+        if partition is not None:
+            partitions = PARTITIONS_MAX if self._packing is None else self._packing.partitions
+            check_partition(partition, partitions)
         if isinstance(dedup_id, str):
             dedup_id = dedup_id.encode()
         if dedup_id is not None:
@@ -208,7 +212,7 @@ class Gatherer:
             None if priority is None else int(parse_priority(priority)),
             partition,
             dedup_id,
-            None if timestamp is None else int(timestamp.timestamp() * 1_000_000),
+            None if timestamp is None else microseconds_of(timestamp),
         )
         return extra, size
 
@@ -273,31 +277,32 @@ class Gatherer:
             self._is_timer_set = True
             self._loop.call_soon_threadsafe(self._set_timer)
 
-    def _cut_large(self, pile: Pile) -> Pile:
-        if self._packing is None:
-            raise BufferFullError("the topic's partitions are not known yet; start the producer")
-        return self._seal(pile)
-
     def _seal_or_mark(self, pile: Pile) -> None:
-        is_full = len(pile) > _LAST_ROW
-        has_slot = self._sender.has_slot and not self._sealed
-        if self._packing is not None and (has_slot or is_full):
+        has_slot = self._packing is not None and self._sender.has_slot and not self._sealed
+        if has_slot or len(pile) > _LAST_ROW:
             self._next = self._seal(pile)
         else:
             # It would only wait in the queue; let it grow until a request may go out.
             self._is_due = True
 
     def _seal(self, pile: Pile) -> Pile:
-        """Cut the pile into batches, to be handed over; return an empty one to go on with."""
-        assert self._packing is not None, "partitions are known"
+        """Close the pile; return an empty one to go on with."""
         self._is_due = False
+        self._count(pile.size)
+        if self._packing is None:
+            self._early.append(pile)
+        else:
+            self._pack(pile, self._packing)
+        return Pile(self._topic, self.hurry, self._loop)
+
+    def _pack(self, pile: Pile, packing: Packing) -> None:
+        """Cut a closed pile into batches, to be handed over."""
         deadline = self._loop.time() + self._options.delivery_timeout_ms / 1_000
         try:
-            parts = self._packing.cut(pile)
+            parts = packing.cut(pile)
         except GoQueueError as error:
             self._loop.call_soon_threadsafe(self._refuse, pile, error)
-            return Pile(self._topic, self.hurry, self._loop)
-        self._count(pile.size)
+            return
         pile.parts_left = len(parts)
         self._number += 1
         # Through one queue, so that piles leave in the order they were sealed by any thread.
@@ -305,7 +310,6 @@ class Gatherer:
             [Batch(pile, part, number=self._number, deadline=deadline) for part in parts]
         )
         self._has_sealed = True
-        return Pile(self._topic, self.hurry, self._loop)
 
     # In the loop's thread.
 
@@ -315,7 +319,12 @@ class Gatherer:
             self._packing = Packing(
                 partitions, self._options.compression, turn=monotonic_ns() % partitions
             )
-            self._pile_bytes_max = min(self._options.batch_bytes * partitions, PILE_BYTES_MAX)
+            self._pile_bytes_max = min(
+                self._options.batch_bytes * partitions, self._options.buffer_bytes, PILE_BYTES_MAX
+            )
+            early, self._early = self._early, []
+            for one in early:
+                self._pack(one, self._packing)
             if self._is_due and pile.values:
                 self._next = self._seal(pile)
 
@@ -323,15 +332,17 @@ class Gatherer:
         """Refuse what was gathered and all that may follow: the topic cannot be published to."""
         self._closed = error
         with self._holding() as pile:
-            self._next = Pile(self._topic, self.hurry, self._loop)
-        if len(pile):
-            self._refuse(pile, error)
+            if pile.values:
+                self._next = self._seal(pile)
+        early, self._early = self._early, []
+        for one in early:
+            self._refuse(one, error)
 
     def _refuse(self, pile: Pile, error: GoQueueError) -> None:
         pile.parts_left = 1
         rows = np.arange(len(pile))
         pile.settle(Outcome(rows, -1, -1, "", is_duplicate=False, repeats=(), error=error))
-        self._report(pile)
+        self._settled(pile)
 
     def _submit(self) -> None:
         while self._sealed:
@@ -368,9 +379,13 @@ class Gatherer:
                 self._room.notify_all()
 
     def _report(self, pile: Pile) -> None:
-        if self._options.on_error is not None:
-            for error, count in pile.errors():
+        if self._options.on_error is None:
+            return
+        for error, count in pile.errors():
+            try:
                 self._options.on_error(error, count)
+            except Exception as fault:  # noqa: BLE001 - the caller's code must not stop the sender
+                pile.complain("on_error", fault)
 
     async def room(self) -> None:
         """Return when the buffer has room."""

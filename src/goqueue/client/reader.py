@@ -88,6 +88,12 @@ class Fetching:
         self, parts: list[calls.OffsetsPart], *, start: dict[int, int], end: dict[int, int] | None
     ) -> None:
         """Take the offsets to begin and end at; without an end the reader follows."""
+        if parts and all(start[part.partition] > part.end_offset for part in parts):
+            part = max(parts, key=lambda part: part.end_offset)
+            raise OffsetOutOfRangeError(
+                f"{self._topic}/{part.partition}: offset {start[part.partition]} is not between"
+                f" {part.start_offset} (earliest) and {part.end_offset} (latest)"
+            )
         self._next = dict(start)
         self._end = dict.fromkeys(start)
         if end is not None:

@@ -82,8 +82,9 @@ def test_everybody_gets_their_turn(seed: int) -> None:
                 budget.charge(held[-1])
             case 2 if held:
                 budget.give_back(held.pop(random.randrange(len(held))))
-            case _ if waiting:
-                waiting.pop(random.randrange(len(waiting))).leave()
+            case _:
+                if waiting:
+                    waiting.pop(random.randrange(len(waiting))).leave()
     while any(not one.grants for one in waiting):
         going = next(one for one in waiting if one.grants)
         waiting.remove(going)

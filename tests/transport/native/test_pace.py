@@ -107,7 +107,7 @@ class TestTime:
                     calls.Fetch("orders", 32 * MiB, 0, [calls.FetchPart(0, 0)]),
                 )
             deadline = time.monotonic() + 20
-            while server.inside(lambda: server.broker.metrics.active_connections._value.get()) > 1:  # noqa: SLF001 - the gauge has no getter
+            while server.inside(server.broker.metrics.active_connections._value.get) > 1:  # noqa: SLF001 - the gauge has no getter
                 assert time.monotonic() < deadline
                 pass_time(0.05)
 
@@ -134,6 +134,7 @@ def test_half_requests_that_fill_the_budget_stop_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where stalled clients hold all the memory there is, the others go one at a time."""
+    monkeypatch.setattr(connection, "REQUEST_SECONDS_CROWDED", 0.2)
     monkeypatch.setattr(server, "REQUEST_BUFFER_BYTES_MAX", 2 * MiB)
     with Running(tmp_path / "data") as running, ExitStack() as stack:
         other = stack.enter_context(running.connect())

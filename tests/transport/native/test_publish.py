@@ -12,7 +12,6 @@ from goqueue.base.limits import BATCH_BYTES_MAX, KEY_BYTES_MAX, REQUEST_BYTES_MA
 from goqueue.core.record.batch import (
     BatchFields,
     PackedBatch,
-    batch_fields,
     pack_batch,
     read_batch,
 )

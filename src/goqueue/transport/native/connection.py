@@ -32,6 +32,9 @@ HELLO_SECONDS_MAX: Final = 10.0
 REQUEST_SECONDS_MAX: Final = 30.0
 """A request that has begun to arrive must be whole by then."""
 
+REQUEST_SECONDS_CROWDED: Final = 5.0
+"""The same for the one that goes beyond the common memory while others wait for it."""
+
 REPLY_SECONDS_MAX: Final = 60.0
 """A client that takes not one byte of its replies for so long is dropped."""
 
@@ -250,7 +253,7 @@ class Connection(asyncio.Protocol):
         elif not self._reader.held:
             self._arrival.stop()
         elif has_progress or not self._arrival.is_set:
-            self._arrival.set(REQUEST_SECONDS_MAX)
+            self._arrival.set(REQUEST_SECONDS_CROWDED if self._has_turn else REQUEST_SECONDS_MAX)
 
     def _too_slow(self) -> None:
         self.refuse(InvalidRequestError("the request did not arrive in time"))
@@ -289,10 +292,12 @@ class Connection(asyncio.Protocol):
     def _granted(self) -> None:
         self._is_waiting = False
         self._has_turn = self._requests.free <= 0
-        if self._is_open:
-            self._pace()
-        else:
+        if not self._is_open:
             self._requests.leave(self._granted)
+            return
+        self._pace()
+        if not self._is_paused:
+            self._watch_arrival(has_progress=True)
 
     def _pace(self) -> None:
         """Read on or stop reading."""
