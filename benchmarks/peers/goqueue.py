@@ -67,7 +67,7 @@ class GoQueueClient(Client):
         with goqueue.connect(self.address) as client:
             start = time.perf_counter()
             for message in client.read(topic, start="earliest", end="latest"):
-                size += len(message.value)
+                size += len(message.value or b"")
                 read += 1
             seconds = time.perf_counter() - start
         assert read == count, f"read {read} of {count} messages"
@@ -125,7 +125,7 @@ class GoQueueClient(Client):
             messages = client.read(topic, start="earliest", follow=True)
             ready()
             for message in messages:
-                ages.append(age_seconds(message.value))
+                ages.append(age_seconds(message.value or b""))
                 if len(ages) == count:
                     break
         return ages

@@ -105,12 +105,12 @@ def judge(
             answer = future.result(timeout=30)
             partition = TopicPartition(TOPIC, PartitionId(answer.partition))
             checker.acked(partition, answer.offset, payload)
-    for partition in range(PARTITIONS):
-        name = TopicPartition(TOPIC, PartitionId(partition))
-        followed = [(o, v) for p, o, v in list(follower.seen) if p == partition]
+    for number in range(PARTITIONS):
+        name = TopicPartition(TOPIC, PartitionId(number))
+        followed = [(o, v) for p, o, v in list(follower.seen) if p == number]
         if followed:
             checker.read(
                 name, followed, start_offset=followed[0][0], end_offset=followed[-1][0] + 1
             )
-        read = [(m.offset, m.value or b"") for m in client.read(TOPIC, partitions=[partition])]
+        read = [(m.offset, m.value or b"") for m in client.read(TOPIC, partitions=[number])]
         checker.read(name, read, start_offset=0, end_offset=len(read))

@@ -52,6 +52,7 @@ class Victim:
                 stderr=errors,
             )
         pause = threading.Event()
+        ready: list[str] = []
         for _ in range(600):
             lines = [json.loads(line) for line in log.read_text().splitlines()]
             ready = [line["native"] for line in lines if line["event"] == "listening"]

@@ -138,6 +138,20 @@ class LogReader:
                     return found
         return None
 
+    def find_recent(self, timestamp_us: int) -> Offset | None:
+        """Return the first offset at or after a time among the newest segments that have any.
+
+        Looks back from the end, so it costs no more on a long log; a segment in which everything
+        is older ends the search.
+        """
+        found: Offset | None = None
+        for segment in reversed(self._log.segments):
+            is_old = self._log.age_of(segment).last_timestamp_ns < timestamp_us * NS_PER_US
+            if is_old and segment.size:
+                break
+            found = self._find_in(segment, timestamp_us) if segment.size else found
+        return found
+
     def _find_in(self, segment: Segment, timestamp_us: int) -> Offset | None:
         times = segment.times
         # One entry earlier than needed: a flipped bit in an entry then costs time, not messages.

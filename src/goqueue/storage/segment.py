@@ -163,9 +163,22 @@ class Segment:
 
     def age(self) -> SegmentAge:
         """Return what retention wants to know."""
-        if self._last_timestamp_ns is None:
+        if self._last_timestamp_ns is None and not self._read_age():
             self._load()
         return SegmentAge(size_bytes=self.size, last_timestamp_ns=self._last_timestamp_ns or 0)
+
+    def _read_age(self) -> bool:
+        """Learn the latest time of a sealed segment from its end; tell whether that was possible."""
+        ends = SegmentIndex.read(self._disk, self._stem, last=2)
+        if ends is None or len(ends.offsets) < 2 or ends.indexed_end != self.size:
+            return False
+        offset, position = ends.offsets[0]
+        # An entry with a flipped bit may say too early, so the last frames have their say, too.
+        tail = self.scan_past_damage(Offset(offset), Position(position))
+        self._last_timestamp_ns = max(
+            [ends.last_timestamp_ns, *(span.header.timestamp_ns for _, span in tail)]
+        )
+        return True
 
     def entry_for(self, offset: Offset) -> tuple[Offset, Position]:
         """Return the first offset and the position of a frame at or before an offset."""

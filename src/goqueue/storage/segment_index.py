@@ -79,13 +79,14 @@ class SegmentIndex:
         return last[0] if last else 0
 
     @classmethod
-    def read(cls, disk: Disk, stem: str) -> "SegmentIndex | None":
-        """Read both files; None if they are missing or make no sense.
+    def read(cls, disk: Disk, stem: str, *, last: int | None = None) -> "SegmentIndex | None":
+        """Read both files, or their last entries only; None if they are missing or make no sense.
 
         A crash may leave more of one than of the other; what both have is good.
         """
         index = cls(disk, stem)
-        offsets, times = _decode(disk, stem + INDEX_SUFFIX), _decode(disk, stem + TIME_INDEX_SUFFIX)
+        offsets = _decode(disk, stem + INDEX_SUFFIX, last)
+        times = _decode(disk, stem + TIME_INDEX_SUFFIX, last)
         if offsets is None or times is None:
             return None
         index.offsets, index.times = offsets, times
@@ -162,9 +163,11 @@ class SegmentIndex:
                 file.sync()
 
 
-def _decode(disk: Disk, path: str) -> SparseIndex | None:
+def _decode(disk: Disk, path: str, last: int | None) -> SparseIndex | None:
     try:
         with contextlib.closing(disk.open(path)) as file:
-            return SparseIndex.decode(file.read(Position(0), file.size()))
+            size = file.size()
+            start = 0 if last is None else max(size - last * INDEX_ENTRY_BYTES, 0)
+            return SparseIndex.decode(file.read(Position(start), size - start))
     except (FileNotFoundError, CorruptFrameError):
         return None

@@ -36,6 +36,11 @@ class SparseIndex:
     def __getitem__(self, place: int) -> tuple[int, int]:
         return self._keys[place], self._values[place]
 
+    @property
+    def values(self) -> "array[int]":
+        """The second numbers of all entries."""
+        return self._values
+
     def add(self, key: int, value: int) -> None:
         """Append an entry; it may not lie before the last one."""
         assert not self._keys or key >= self._keys[-1], "index keys ascend"
@@ -58,10 +63,11 @@ class SparseIndex:
 
     def agrees_with(self, other: "SparseIndex") -> int:
         """Return for how many entries, from the first on, the other's values are our keys."""
-        for place, ((key, _), (_, value)) in enumerate(zip(self, other, strict=False)):
-            if key != value:
-                return place
-        return min(len(self), len(other))
+        count = min(len(self), len(other))
+        if self._keys[:count] == other.values[:count]:
+            return count
+        pairs = zip(self._keys, other.values, strict=False)
+        return next(place for place, (key, value) in enumerate(pairs) if key != value)
 
     def cut(self, count: int) -> None:
         """Keep only the first ``count`` entries."""
