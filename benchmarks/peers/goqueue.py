@@ -9,9 +9,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import ClassVar
 
-import goqueue.aio
-
 import goqueue
+import goqueue.aio
 from benchmarks.child import LOOPBACK, Child, free_port
 from benchmarks.messages import Message
 from benchmarks.pace import Pace

@@ -30,7 +30,7 @@ _DURATION_UNITS_NS: Final = {
     "d": DAY_MS * NS_PER_MS,
 }
 _DURATION_PART: Final = re.compile(r"(\d{1,15})(?:\.(\d{1,9}))?(ns|us|µs|ms|s|m|h|d)", re.ASCII)
-_SIZE: Final = re.compile(r"(\d{1,15})\s*([KMG]i?B|B)?", re.ASCII)
+_SIZE: Final = re.compile(r"(\d{1,15}(?:\.\d{1,3})?)\s*([KMG]i?B|B)?", re.ASCII)
 _SIZE_UNITS: Final = {
     None: 1,
     "B": 1,
@@ -89,7 +89,9 @@ def parse_size_bytes(text: str) -> int:
     if match is None:
         raise ValueError(f'{text!r} is not a size; write for example "64MiB", "10GB" or "4096"')
     number, unit = match.groups()
-    return int(number) * _SIZE_UNITS[unit]
+    return (
+        int(float(number) * _SIZE_UNITS[unit]) if "." in number else int(number) * _SIZE_UNITS[unit]
+    )
 
 
 def format_size_bytes(size_bytes: int) -> str:

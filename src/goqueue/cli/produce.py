@@ -118,7 +118,12 @@ def produce(
     with session.connect() as client, ExitStack() as stack:
         tally = Tally()
         producer = client.producer(
-            topic, linger_ms=LINGER_MS, compression=codec, on_error=tally.failed
+            topic,
+            linger_ms=LINGER_MS,
+            compression=codec,
+            delivery_timeout_ms=session.timeout_ms,
+            block_ms_max=session.timeout_ms,
+            on_error=tally.failed,
         )
         if message is not None:
             _publish_one(session, producer, _only(reader, message))

@@ -30,15 +30,16 @@ from goqueue.base.limits import (
     PARTITIONS_MAX,
     PRODUCER_BUFFER_BYTES,
     PRODUCER_REQUESTS_IN_FLIGHT_MAX,
+    TIMESTAMP_AHEAD_MS_MAX,
     VALUE_BYTES_MAX,
 )
-from goqueue.base.units import KiB, MiB
+from goqueue.base.units import DAY_MS, NS_PER_US, US_PER_MS, KiB, MiB
 from goqueue.client.link import Link
 from goqueue.client.packing import Packing, check_partition
 from goqueue.client.pile import Extra, Outcome, Pile, SendFuture
 from goqueue.client.positions import microseconds_of
 from goqueue.client.sender import Batch, Sender
-from goqueue.core.record.batch import compression_code
+from goqueue.core.record.batch import REPEATS_MAX, compression_code
 from goqueue.core.record.headers import check_headers
 from goqueue.core.record.message import Priority, parse_priority
 
@@ -50,7 +51,12 @@ OVERSIZE_SUSPECT_BYTES: Final = KEY_BYTES_MAX
 
 PILE_BYTES_MAX: Final = 8 * MiB
 SPIN_SECONDS: Final = 0.00005
-_LAST_ROW: Final = BATCH_ROWS_MAX - 1
+_LAST_ROW: Final = BATCH_ROWS_MAX - 1_000
+"""A pile is closed behind this row; other threads may add a few before that is done."""
+
+_EXTRAS_MAX: Final = REPEATS_MAX - 90
+"""Any message with a ``dedup_id`` may be a repeat, and a batch can name only so many."""
+
 
 ErrorCallback = Callable[[GoQueueError, int], None]
 
@@ -179,7 +185,7 @@ class Gatherer:
                 pile.extras[row] = extra
         finally:
             self._current.append(pile)
-        if row == 0 or row == _LAST_ROW or self._has_sealed:  # noqa: PLR1714 - faster than a set
+        if row == 0 or row == _LAST_ROW or self._has_sealed or extra is not None:  # noqa: PLR1714 - faster than a set
             self._look_after(pile)
         return SendFuture(pile, row)
 
@@ -212,7 +218,7 @@ class Gatherer:
             None if priority is None else int(parse_priority(priority)),
             partition,
             dedup_id,
-            None if timestamp is None else microseconds_of(timestamp),
+            None if timestamp is None else _check_time(timestamp),
         )
         return extra, size
 
@@ -236,7 +242,7 @@ class Gatherer:
 
     def _look_after(self, pile: Pile) -> None:
         """See that a pile that was just begun or is full goes out, and hand over sealed ones."""
-        if self._options.linger_ms == 0 or len(pile) > _LAST_ROW:
+        if self._options.linger_ms == 0 or _is_full(pile):
             self.hurry(pile)
         elif self._has_sealed:
             self._hand_over()
@@ -279,7 +285,7 @@ class Gatherer:
 
     def _seal_or_mark(self, pile: Pile) -> None:
         has_slot = self._packing is not None and self._sender.has_slot and not self._sealed
-        if has_slot or len(pile) > _LAST_ROW:
+        if has_slot or _is_full(pile):
             self._next = self._seal(pile)
         else:
             # It would only wait in the queue; let it grow until a request may go out.
@@ -421,3 +427,18 @@ def _check_sizes(value: bytes | None, key: bytes | None) -> None:
         raise TooLargeError(f"value: {len(value)} bytes; the limit is {VALUE_BYTES_MAX}")
     if key is not None and len(key) > KEY_BYTES_MAX:
         raise TooLargeError(f"key: {len(key)} bytes; the limit is {KEY_BYTES_MAX}")
+
+
+def _check_time(timestamp: datetime) -> int:
+    """Return a time as it is stored; one the broker would refuse would take others with it."""
+    time_us = microseconds_of(timestamp)
+    if not 0 <= time_us <= time_ns() // NS_PER_US + TIMESTAMP_AHEAD_MS_MAX * US_PER_MS:
+        raise InvalidRequestError(
+            f"timestamp: {timestamp} lies before 1970 or more than"
+            f" {TIMESTAMP_AHEAD_MS_MAX // DAY_MS} day ahead"
+        )
+    return time_us
+
+
+def _is_full(pile: Pile) -> bool:
+    return len(pile) > _LAST_ROW or len(pile.extras) >= _EXTRAS_MAX

@@ -80,6 +80,7 @@ class Sender:
         self._sequences: dict[int, int] = {}
         self._identity: calls.ProducerIdentity | None = None
         self._needs_new_life = False
+        self._trouble = ""
         self._fatal: GoQueueError | None = None
         self._recovering: asyncio.Task[None] | None = None
         self._idle = asyncio.Event()
@@ -232,6 +233,7 @@ class Sender:
             if isinstance(error, ProducerFencedError):
                 self._fatal = error
             if self._may_try_again(batch, error):
+                self._trouble = f": {error.message}"
                 again.append(batch)
             else:
                 # Its sequence numbers were not used, so those behind it must be numbered anew.
@@ -354,7 +356,8 @@ class Sender:
                 group.remove(batch)
                 self._needs_new_life = self._needs_new_life or batch.sequence is not None
                 doubt = "; it may be published" if batch.is_unsure else ""
-                self._fail(batch, DeadlineExceededError(f"not acked in time{doubt}"))
+                reason = f"not acked in time{doubt}{self._trouble}"
+                self._fail(batch, DeadlineExceededError(reason))
         self._unplaced = [group for group in self._unplaced if group]
         self._queue = deque(group for group in self._queue if group)
 

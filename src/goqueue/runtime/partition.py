@@ -205,6 +205,12 @@ class Partition:
     ) -> None:
         """Take the outcome of a sync and tell those who wait for news."""
         self._meter.synced(seconds, is_failed=error is not None)
+        if error is not None:
+            log.error(
+                "partition takes no more writes: a sync failed",
+                partition=str(self.name),
+                error=error.message,
+            )
         if not self.is_closed:
             self.log.finish_commit(commit, error)
             self.wake()
@@ -242,7 +248,17 @@ class Partition:
             )
             # Retention may have deleted the segment meanwhile.
             self.check_offset(offset)
-        return self.reader.pick(location, chunk, offset, end_offset=end_offset, bytes_max=bytes_max)
+        known = len(self.log.recovery.gaps)
+        piece = self.reader.pick(
+            location, chunk, offset, end_offset=end_offset, bytes_max=bytes_max
+        )
+        if len(self.log.recovery.gaps) > known:
+            log.error(
+                "messages cannot be read: bad checksum",
+                partition=str(self.name),
+                offsets=[list(gap) for gap in piece.gaps],
+            )
+        return piece
 
     def find_time(self, timestamp_us: int) -> Offset | None:
         """Return the first visible offset at or after a time."""

@@ -5,7 +5,7 @@ import time
 from collections.abc import Awaitable, Sequence
 from typing import Final
 
-from goqueue.base.errors import GoQueueError, PartitionNotFoundError
+from goqueue.base.errors import DiskFullError, GoQueueError, PartitionNotFoundError
 from goqueue.base.ids import Offset, PartitionId, TopicPartition
 from goqueue.base.limits import BATCH_BYTES_MAX, BATCH_ROWS_MAX
 from goqueue.core.log.scan import Walk
@@ -19,6 +19,7 @@ from goqueue.core.record.repack import drafts_of, frame_drafts, without_repeats
 from goqueue.core.record.stamp import Repeat
 from goqueue.core.topics.catalog import Topic as TopicRecord
 from goqueue.core.topics.settings import TopicSettings
+from goqueue.observability.logging import get_logger
 from goqueue.observability.metrics import Metrics
 from goqueue.runtime.clock import Clock
 from goqueue.runtime.commit import Committer
@@ -28,6 +29,8 @@ from goqueue.storage.segment import SCAN_CHUNK_BYTES
 
 DRAFT_OVERHEAD_BYTES: Final = 64
 """What a message costs in a batch beside its own bytes, generously."""
+
+log = get_logger("goqueue.topic")
 
 
 class Topic:
@@ -58,6 +61,7 @@ class Topic:
             )
             for number in range(record.partitions)
         ]
+        self._is_disk_full = False
         # Guards the order of requests: whoever came first appends first.
         self._turn = asyncio.Lock()
         self._round_robin = RoundRobin(record.partitions)
@@ -122,9 +126,20 @@ class Topic:
         try:
             target = self.partition(partition)
             checked = check_frames(frames, now_ms=self._clock.now_ms())
-            return await self._append(target, checked)
+            published = await self._append(target, checked)
         except GoQueueError as error:
+            self._note_room(is_full=isinstance(error, DiskFullError))
             return error
+        self._note_room(is_full=False)
+        return published
+
+    def _note_room(self, *, is_full: bool) -> None:
+        """Log that the disk is full, or has room again, once each."""
+        if is_full and not self._is_disk_full:
+            log.error("nothing can be published: the disk is full", topic=self.record.name)
+        elif self._is_disk_full and not is_full:
+            log.info("the disk has room again", topic=self.record.name)
+        self._is_disk_full = is_full
 
     async def _sync(
         self, outcomes: list[Published | GoQueueError], *, wait: bool
@@ -274,7 +289,7 @@ class Topic:
         since_us = (self._clock.now_ms() - window_ms) * 1_000
         found: list[Remembered] = []
         for partition in self.partitions:
-            offset = partition.reader.find_time(since_us)
+            offset = partition.reader.find_recent(since_us)
             while offset is not None and offset < partition.log.end_offset:
                 piece = partition.reader.read(
                     offset, end_offset=partition.log.end_offset, bytes_max=SCAN_CHUNK_BYTES

@@ -139,18 +139,21 @@ class LogReader:
         return None
 
     def find_recent(self, timestamp_us: int) -> Offset | None:
-        """Return the first offset at or after a time among the newest segments that have any.
+        """Return an offset before which no message of the newest segments is at or after a time.
 
-        Looks back from the end, so it costs no more on a long log; a segment in which everything
-        is older ends the search.
+        Looks back from the end, so it costs no more on a long log; a segment in which everything is
+        older ends the search.
         """
-        found: Offset | None = None
+        recent: Segment | None = None
         for segment in reversed(self._log.segments):
-            is_old = self._log.age_of(segment).last_timestamp_ns < timestamp_us * NS_PER_US
-            if is_old and segment.size:
+            age = self._log.age_of(segment)
+            if age.size_bytes and age.last_timestamp_ns < timestamp_us * NS_PER_US:
                 break
-            found = self._find_in(segment, timestamp_us) if segment.size else found
-        return found
+            recent = segment
+        if recent is None:
+            return None
+        found = self._find_in(recent, timestamp_us)
+        return recent.base_offset if found is None else found
 
     def _find_in(self, segment: Segment, timestamp_us: int) -> Offset | None:
         times = segment.times

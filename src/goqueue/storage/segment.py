@@ -17,6 +17,8 @@ from goqueue.storage.segment_index import INDEX_SUFFIX, TIME_INDEX_SUFFIX, Flush
 
 LOG_SUFFIX: Final = ".log"
 SCAN_CHUNK_BYTES: Final = 1 * MiB
+END_ENTRIES: Final = 2
+"""The last entry of a sealed segment is its end, the one before it leads to its last frames."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,9 +170,9 @@ class Segment:
         return SegmentAge(size_bytes=self.size, last_timestamp_ns=self._last_timestamp_ns or 0)
 
     def _read_age(self) -> bool:
-        """Learn the latest time of a sealed segment from its end; tell whether that was possible."""
-        ends = SegmentIndex.read(self._disk, self._stem, last=2)
-        if ends is None or len(ends.offsets) < 2 or ends.indexed_end != self.size:
+        """Learn the latest time of a sealed segment from its end; tell whether that worked."""
+        ends = SegmentIndex.read(self._disk, self._stem, last=END_ENTRIES)
+        if ends is None or len(ends.offsets) < END_ENTRIES or ends.indexed_end != self.size:
             return False
         offset, position = ends.offsets[0]
         # An entry with a flipped bit may say too early, so the last frames have their say, too.

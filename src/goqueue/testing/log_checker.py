@@ -102,6 +102,13 @@ class LogChecker:
         for partition in [one for one in self._traces if one.topic == topic]:
             del self._traces[partition]
 
+    def lost_power(self, partition: TopicPartition, end_offset: int) -> None:
+        """Note where a log ends after a power cut: what was only read without sync may be gone."""
+        trace = self._trace(partition)
+        acked = set(trace.acked.values())
+        for offset in [one for one in trace.at if one >= end_offset and one not in acked]:
+            del trace.places[trace.at.pop(offset)]
+
     def read(
         self,
         partition: TopicPartition,
@@ -111,7 +118,7 @@ class LogChecker:
         end_offset: int,
         gaps: Sequence[Range] = (),
     ) -> None:
-        """Note what a reader saw of a whole range, in the order it saw it, and the gaps it heard of.
+        """Note what a reader saw of a whole range, in its order, and the gaps it was told of.
 
         The last read of a partition is the one that must hold every acknowledged message.
         """
@@ -184,13 +191,6 @@ class LogChecker:
             self._find(
                 Violation.DUPLICATE, f"{partition}: {payload!r} is at {place} and at {offset}"
             )
-
-    def lost_power(self, partition: TopicPartition, end_offset: int) -> None:
-        """Note where a log ends after a power cut: what was only read without sync may be gone."""
-        trace = self._trace(partition)
-        acked = set(trace.acked.values())
-        for offset in [one for one in trace.at if one >= end_offset and one not in acked]:
-            del trace.places[trace.at.pop(offset)]
 
     def _trace(self, partition: TopicPartition) -> _Trace:
         return self._traces.setdefault(partition, _Trace())
