@@ -49,7 +49,7 @@ ROW_OVERHEAD_BYTES: Final = 24
 OVERSIZE_SUSPECT_BYTES: Final = KEY_BYTES_MAX
 """Below this a message needs no closer look at its sizes."""
 
-PILE_BYTES_MAX: Final = 8 * MiB
+PILE_BYTES_MAX: Final = 14 * MiB
 SPIN_SECONDS: Final = 0.00005
 _LAST_ROW: Final = BATCH_ROWS_MAX - 1_000
 """A pile is closed behind this row; other threads may add a few before that is done."""

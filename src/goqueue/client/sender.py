@@ -23,7 +23,7 @@ from goqueue.base.errors import (
 )
 from goqueue.base.ids import Epoch, ProducerId
 from goqueue.base.ids import Sequence as SequenceNumber
-from goqueue.client.link import BACKOFF_SECONDS, BACKOFF_SECONDS_MAX, Link, call, decode
+from goqueue.client.link import BACKOFF_SECONDS, BACKOFF_SECONDS_MAX, Link, decode
 from goqueue.client.packing import Part
 from goqueue.client.pile import Outcome, Pile
 from goqueue.core.record.stamp import ProducerStamp
@@ -367,13 +367,13 @@ class Sender:
             return True
         old = self._identity or calls.ProducerIdentity(0, 0)
         try:
-            identity = await call(
-                self._link,
-                Operation.INIT_PRODUCER,
-                calls.InitProducer(old.producer_id, old.epoch),
-                calls.ProducerIdentity,
-                timeout_s=INIT_SECONDS_MAX,
-            )
+            async with asyncio.timeout(INIT_SECONDS_MAX):
+                answer = await self._link.request(
+                    Operation.INIT_PRODUCER, calls.InitProducer(old.producer_id, old.epoch)
+                )
+        except TimeoutError:
+            self._link.drop()
+            return False
         except GoQueueError as error:
             if not error.retryable:
                 if self._identity is None:
@@ -381,7 +381,7 @@ class Sender:
                 # Another data directory, the last epoch, or an answer that was lost: begin anew.
                 self._identity = None
             return False
-        self._identity = identity
+        self._identity = decode(answer.header, calls.ProducerIdentity)
         self._needs_new_life = False
         self._sequences.clear()
         for group in self._unplaced:
