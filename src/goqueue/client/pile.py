@@ -60,6 +60,7 @@ class Pile:
         "_offsets",
         "_outcomes",
         "_partitions",
+        "_repeats",
         "extras",
         "hurry",
         "keys",
@@ -86,6 +87,7 @@ class Pile:
         self._outcomes: list[Outcome] = []
         self._offsets: np.ndarray[Any, Any] | None = None
         self._partitions: np.ndarray[Any, Any] | None = None
+        self._repeats: dict[int, RepeatPart] = {}
         self._is_done = False
         # Guards the list of callbacks between the sender's and the caller's threads.
         self._guard = threading.Lock()
@@ -155,9 +157,8 @@ class Pile:
             raise outcome.error
         partition, offset = outcome.partition, int(self._offsets[row])
         is_duplicate = outcome.is_duplicate
-        for repeat in outcome.repeats:
-            if outcome.rows[repeat.row] == row:
-                partition, offset, is_duplicate = repeat.partition, repeat.offset, True
+        if (repeat := self._repeats.get(row)) is not None:
+            partition, offset, is_duplicate = repeat.partition, repeat.offset, True
         return Place(
             self.topic,
             partition,
@@ -175,6 +176,8 @@ class Pile:
         """Work out each row's offset, once somebody asks."""
         if self._offsets is not None:
             return
+        for outcome in self._outcomes:
+            self._repeats |= {int(outcome.rows[one.row]): one for one in outcome.repeats}
         rows = len(self.times_ns)
         if rows == 1:
             self._partitions = _ONE_ROW
