@@ -4,6 +4,7 @@ import contextlib
 import socket
 import threading
 from collections import defaultdict, deque
+from collections.abc import Callable
 from enum import Enum, auto
 from typing import Self
 
@@ -37,8 +38,8 @@ class Proxy:
         self._plans: dict[int, deque[Fate]] = defaultdict(deque)
         self._changed = threading.Condition()
         self._seen: dict[int, int] = defaultdict(int)
-        self._open: set[socket.socket] = set()
-        self._released = threading.Event()
+        self.sockets: set[socket.socket] = set()
+        self.released = threading.Event()
         self.is_reachable = True
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -57,12 +58,12 @@ class Proxy:
 
     def cut(self) -> None:
         """End every connection."""
-        for one in list(self._open):
+        for one in list(self.sockets):
             _end(one)
 
     def release(self) -> None:
         """Deliver what was delayed."""
-        self._released.set()
+        self.released.set()
 
     def wait_for(self, operation: Operation, count: int = 1) -> None:
         """Return when the broker has answered so many requests of a kind."""
@@ -87,11 +88,11 @@ class Proxy:
                 continue
             _Pair(self, client, broker).start()
 
-    def _fate(self, operation: int) -> Fate:
+    def take_fate(self, operation: int) -> Fate:
         plan = self._plans[operation]
         return plan.popleft() if plan else Fate.PASS
 
-    def _note(self, operation: int) -> None:
+    def note(self, operation: int) -> None:
         with self._changed:
             self._seen[operation] += 1
             self._changed.notify_all()
@@ -105,29 +106,29 @@ class _Pair:
         self._client = client
         self._broker = broker
         self._fates: dict[int, Fate] = {}
+        self._answered = threading.Event()
         broker.settimeout(None)
 
     def start(self) -> None:
-        self._proxy._open |= {self._client, self._broker}
+        self._proxy.sockets |= {self._client, self._broker}
         for deed in (self._requests, self._replies):
             threading.Thread(target=self._run, args=(deed,), daemon=True).start()
 
-    def _run(self, deed: "threading.Thread | object") -> None:
-        assert callable(deed)
+    def _run(self, deed: Callable[[], None]) -> None:
         with contextlib.suppress(OSError):
             deed()
         self._end()
 
     def _end(self) -> None:
         for one in (self._client, self._broker):
-            self._proxy._open.discard(one)
+            self._proxy.sockets.discard(one)
             _end(one)
 
     def _requests(self) -> None:
         reader = PacketReader()
         while data := self._client.recv(1 << 18):
             for packet in reader.feed(data):
-                fate = self._proxy._fate(packet.operation)
+                fate = self._proxy.take_fate(packet.operation)
                 if fate is Fate.LOSE_REQUEST:
                     return
                 if fate is Fate.DELAY:
@@ -138,19 +139,21 @@ class _Pair:
 
     def _delay(self, packet: Packet) -> None:
         """Let the client go; the broker's side waits and then delivers."""
-        self._proxy._open.discard(self._client)
+        self._proxy.sockets.discard(self._client)
         _end(self._client)
-        assert self._proxy._released.wait(SECONDS_MAX)
+        assert self._proxy.released.wait(SECONDS_MAX)
         self._fates[packet.correlation] = Fate.SWALLOW
+        self._answered.clear()
         self._broker.sendall(_raw(packet))
-        self._proxy.wait_for(Operation(packet.operation), self._proxy._seen[packet.operation] + 1)
+        self._answered.wait(SECONDS_MAX)
 
     def _replies(self) -> None:
         reader = PacketReader(64 << 20, header_bytes_max=64 << 20)
         while data := self._broker.recv(1 << 18):
             for packet in reader.feed(data):
                 fate = self._fates.pop(packet.correlation, Fate.PASS)
-                self._proxy._note(packet.operation)
+                self._proxy.note(packet.operation)
+                self._answered.set()
                 if fate is Fate.LOSE_REPLY:
                     return
                 if fate is Fate.PASS:

@@ -76,10 +76,9 @@ def test_a_full_buffer_says_so_after_a_while(client: goqueue.Client, gate: Gate)
     producer = client.producer(
         TOPIC, linger_ms=0, batch_bytes=1_000, buffer_bytes=20_000, block_ms_max=200
     )
-    futures = []
+    futures: list[goqueue.SendFuture] = []
     with pytest.raises(BufferFullError, match="20000 bytes"):
-        for _ in range(100_000):
-            futures.append(producer.send(bytes(100)))
+        futures.extend(producer.send(bytes(100)) for _ in range(100_000))
 
     assert len(futures) < 1_000
     gate.open()
@@ -111,13 +110,11 @@ def test_send_goes_on_when_there_is_room(client: goqueue.Client, gate: Gate) -> 
 def test_a_small_buffer_bounds_what_is_gathered_too(client: goqueue.Client, gate: Gate) -> None:
     """The limit holds for messages that wait to be sent as for those under way."""
     producer = client.producer(TOPIC, buffer_bytes=5_000, block_ms_max=100)
-    accepted = 0
+    accepted: list[goqueue.SendFuture] = []
     with pytest.raises(BufferFullError):
-        for _ in range(100_000):
-            producer.send(bytes(100))
-            accepted += 1
+        accepted.extend(producer.send(bytes(100)) for _ in range(100_000))
 
-    assert accepted * 100 < 20_000
+    assert len(accepted) * 100 < 20_000
     gate.open()
 
 
@@ -130,11 +127,9 @@ def test_in_a_loop_a_full_buffer_is_drained(server: Running, disk: MemoryDisk) -
             producer = client.producer(TOPIC, linger_ms=0, batch_bytes=1_000, buffer_bytes=20_000)
             await producer.drain()
             gate = Gate(disk)
-            count = 0
+            accepted: list[goqueue.SendFuture] = []
             with pytest.raises(BufferFullError):
-                while True:
-                    producer.send(bytes(100))
-                    count += 1
+                accepted.extend(producer.send(bytes(100)) for _ in range(100_000))
             asyncio.get_running_loop().call_later(0.5, gate.open)
             before = time.thread_time()
             await producer.drain()
@@ -142,7 +137,7 @@ def test_in_a_loop_a_full_buffer_is_drained(server: Running, disk: MemoryDisk) -
             producer.send(b"room again")
             await producer.flush()
             offsets = await client.offsets(TOPIC)
-            return offsets[0] - count, spent
+            return offsets[0] - len(accepted), spent
 
     more, spent = asyncio.run(scenario())
 
@@ -267,14 +262,12 @@ def test_an_impossible_time_is_refused_where_it_is_sent(
     assert [future.result(10).offset for future in good] == list(range(5))
 
 
-@given(st.datetimes(min_value=datetime(1970, 1, 2), max_value=datetime(2100, 1, 1)))
-def test_a_time_is_exact_to_the_microsecond(moment: datetime) -> None:
+@given(st.integers(0, 4 * 10**15))
+def test_a_time_is_exact_to_the_microsecond(time_us: int) -> None:
     """What a datetime says is what is stored; no float comes between."""
-    aware = moment.replace(tzinfo=UTC)
+    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=time_us)
 
-    assert datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=1) * microseconds_of(
-        aware
-    ) == aware
+    assert microseconds_of(moment) == time_us
 
 
 def test_very_many_repeats_are_recognised(client: goqueue.Client) -> None:

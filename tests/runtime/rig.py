@@ -27,6 +27,7 @@ from goqueue.testing.log_checker import LogChecker
 
 Step = Callable[["Rig"], Coroutine[Any, Any, None]]
 FETCH_BYTES = 3_000
+HANGS_SECONDS = 60
 
 
 def messages_in(topic: str, partition: int, frames: memoryview) -> list[Message]:
@@ -216,5 +217,5 @@ class Rig:
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:
-    """Run a coroutine in a loop of its own."""
-    asyncio.run(main)
+    """Run a coroutine in a loop of its own; one that hangs is a failure."""
+    asyncio.run(asyncio.wait_for(main, HANGS_SECONDS))

@@ -126,6 +126,23 @@ def test_a_batch_of_nothing_but_repeats_keeps_its_sequence(*, each: bool) -> Non
     run(main())
 
 
+def test_restarts_do_not_wear_out_what_is_remembered() -> None:
+    """Frames at the end of the log are replayed at every start and counted once."""
+
+    async def main() -> None:
+        rig = Rig()
+        await topic_of(rig)
+        stamp = rig.client("a").stamp
+        first = await send(rig, 0, "a", "b", stamp=stamp)
+        await send(rig, 0, "a", "b", stamp=stamp.after(2))
+        for _ in range(20):
+            await restart(rig, clean=True)
+        assert await send(rig, 0, "a", "b", stamp=stamp) == first
+        assert await send(rig, 0, "c", stamp=stamp.after(4)) == [(0, 2)]
+
+    run(main())
+
+
 def test_after_its_window_an_id_is_free() -> None:
     """Neither earlier nor later, and a restart changes nothing about it."""
 

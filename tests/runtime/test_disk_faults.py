@@ -246,13 +246,15 @@ class TestSlowDisk:
             broker_sync_is_slow(broker)
             disk.delay_sync(dawdle)
             waiting = asyncio.ensure_future(slow.publish(0, one(b"waits")))
-            await begun.wait()
-            for number in range(5):
-                await fast.publish(0, one(b"fast %d" % number))
-            messages, _ = await read_all(slow, 0)
-            assert [message.value for message in messages] == [b"durable"]
-            assert not waiting.done()
-            release.set()
+            try:
+                await begun.wait()
+                for number in range(5):
+                    await fast.publish(0, one(b"fast %d" % number))
+                messages, _ = await read_all(slow, 0)
+                assert [message.value for message in messages] == [b"durable"]
+                assert not waiting.done()
+            finally:
+                release.set()
             await waiting
             assert len((await read_all(slow, 0))[0]) == 2
             assert len((await read_all(fast, 0))[0]) == 5

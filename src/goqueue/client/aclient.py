@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Self
@@ -168,7 +168,7 @@ class AsyncClient:
         partitions: Sequence[int] | None = None,
         follow: bool = False,
         on_gap: str = "raise",
-    ) -> AsyncIterator[Message]:
+    ) -> AsyncGenerator[Message, None]:
         """Yield messages in order within each partition."""
         options = self._read_options(start, end, partitions, follow=follow, on_gap=on_gap)
         async for chunk in self._chunks(topic, options):
@@ -185,7 +185,7 @@ class AsyncClient:
         columns: Sequence[str] | None = None,
         follow: bool = False,
         on_gap: str = "raise",
-    ) -> AsyncIterator[pa.RecordBatch]:
+    ) -> AsyncGenerator[pa.RecordBatch, None]:
         """Yield Arrow record batches with topic, partition and offset columns."""
         picked = Columns(columns)
         options = self._read_options(start, end, partitions, follow=follow, on_gap=on_gap)

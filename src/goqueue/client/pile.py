@@ -101,6 +101,11 @@ class Pile:
         """Tell whether every message is placed or failed."""
         return self._is_done
 
+    def forget(self, row: int) -> None:
+        """Take back what was added from a row on."""
+        del self.keys[row:], self.values[row:], self.times_ns[row:]
+        self.extras.pop(row, None)
+
     def settle(self, outcome: Outcome) -> bool:
         """Take the outcome of one part; return True when it was the last."""
         self._outcomes.append(outcome)

@@ -7,10 +7,9 @@ future. Everything else happens once per pile.
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from datetime import datetime
-from time import monotonic_ns, sleep, time_ns
+from time import monotonic_ns, time_ns
 from typing import Final
 
 import msgspec
@@ -50,7 +49,6 @@ OVERSIZE_SUSPECT_BYTES: Final = KEY_BYTES_MAX
 """Below this a message needs no closer look at its sizes."""
 
 PILE_BYTES_MAX: Final = 14 * MiB
-SPIN_SECONDS: Final = 0.00005
 _LAST_ROW: Final = BATCH_ROWS_MAX - 1_000
 """A pile is closed behind this row; other threads may add a few before that is done."""
 
@@ -115,12 +113,11 @@ class Gatherer:
             on_settled=self._settled,
         )
         self._sender.on_slot = self._slot_free
-        # Holds the current pile while nobody works on it: taking it out is the lock that guards it.
-        # Both steps are single list operations, a third of the price of a lock's.
-        self._current = [Pile(topic, self.hurry, loop)]
+        # Guards the current pile; taken once per send. A handler of a signal may send as well.
+        self._lock = threading.RLock()
+        self._pile = Pile(topic, self.hurry, loop)
         self._is_timer_set = False
         self._is_due = False
-        self._next = self._current[0]
         self._sealed: deque[list[Batch]] = deque()
         self._has_sealed = False
         self._number = 0
@@ -164,27 +161,26 @@ class Gatherer:
             extra, size = self._extra(headers, priority, partition, dedup_id, timestamp, size)
         if self._is_full:
             self._wait_for_room()
-        try:
-            pile = self._current.pop()
-        except IndexError:
-            pile = self._take()
-        try:
-            values = pile.values
-            row = len(values)
+        with self._lock:
+            pile = self._pile
+            row = len(pile.values)
             if pile.size + size > self._pile_bytes_max and row:
-                pile = self._seal(pile)
-                values = pile.values
+                self._seal(pile)
+                pile = self._pile
                 row = 0
             if row == 0:
                 self._begin()
-            values.append(value)
-            pile.keys.append(key)
-            pile.times_ns.append(time_ns())
+            try:
+                pile.values.append(value)
+                pile.keys.append(key)
+                pile.times_ns.append(time_ns())
+                if extra is not None:
+                    pile.extras[row] = extra
+            except BaseException:
+                # A signal may raise between any two of them; then this message was not sent.
+                pile.forget(row)
+                raise
             pile.size += size
-            if extra is not None:
-                pile.extras[row] = extra
-        finally:
-            self._current.append(pile)
         if row == 0 or row == _LAST_ROW or self._has_sealed or extra is not None:  # noqa: PLR1714 - faster than a set
             self._look_after(pile)
         return SendFuture(pile, row)
@@ -236,44 +232,29 @@ class Gatherer:
 
     def hurry(self, pile: Pile) -> None:
         """Somebody waits for this pile: send it as soon as a request may go out."""
-        with self._holding() as current:
-            if pile is current and pile.values:
+        with self._lock:
+            if pile is self._pile and pile.values:
                 self._seal_or_mark(pile)
+        self._hand_over()
 
     def _look_after(self, pile: Pile) -> None:
         """See that a pile that was just begun or is full goes out, and hand over sealed ones."""
         if self._options.linger_ms == 0 or _is_full(pile):
             self.hurry(pile)
-        elif self._has_sealed:
-            self._hand_over()
-
-    def _take(self) -> Pile:
-        """Take the current pile out; another thread has it for a few steps at most."""
-        while True:
-            try:
-                return self._current.pop()
-            except IndexError:
-                sleep(SPIN_SECONDS)
-
-    @contextmanager
-    def _holding(self) -> Iterator[Pile]:
-        """Hold the current pile, and hand over what was sealed meanwhile."""
-        self._next = pile = self._take()
-        try:
-            yield pile
-        finally:
-            self._current.append(self._next)
-        if self._has_sealed:
+        else:
             self._hand_over()
 
     def _hand_over(self) -> None:
+        """Give sealed piles to the sender. Not under the lock: the sender calls back."""
+        if not self._has_sealed:
+            return
         self._has_sealed = False
         if threading.get_ident() == self._loop_thread:
             self._submit()
         else:
             self._loop.call_soon_threadsafe(self._submit)
 
-    # While the current pile is held.
+    # Under the lock.
 
     def _begin(self) -> None:
         """Make sure that a pile about to get its first message goes out in time."""
@@ -284,22 +265,27 @@ class Gatherer:
             self._loop.call_soon_threadsafe(self._set_timer)
 
     def _seal_or_mark(self, pile: Pile) -> None:
+        # Marked first: a slot that becomes free from here on is then not missed.
+        self._is_due = True
         has_slot = self._packing is not None and self._sender.has_slot and not self._sealed
         if has_slot or _is_full(pile):
-            self._next = self._seal(pile)
-        else:
-            # It would only wait in the queue; let it grow until a request may go out.
-            self._is_due = True
+            self._seal(pile)
 
-    def _seal(self, pile: Pile) -> Pile:
-        """Close the pile; return an empty one to go on with."""
-        self._is_due = False
-        self._count(pile.size)
+    def _seal(self, pile: Pile) -> None:
+        """Close the pile and begin an empty one."""
+        fresh = Pile(self._topic, self.hurry, self._loop)
         if self._packing is None:
             self._early.append(pile)
+            self._pile = fresh
         else:
-            self._pack(pile, self._packing)
-        return Pile(self._topic, self.hurry, self._loop)
+            try:
+                self._pack(pile, self._packing)
+            finally:
+                # Whatever interrupts this, a pile in the queue is not the current one any more.
+                if pile.parts_left:
+                    self._pile = fresh
+        self._is_due = False
+        self._count(pile.size)
 
     def _pack(self, pile: Pile, packing: Packing) -> None:
         """Cut a closed pile into batches, to be handed over."""
@@ -307,21 +293,22 @@ class Gatherer:
         try:
             parts = packing.cut(pile)
         except GoQueueError as error:
+            pile.parts_left = 1
             self._loop.call_soon_threadsafe(self._refuse, pile, error)
             return
-        pile.parts_left = len(parts)
-        self._number += 1
-        # Through one queue, so that piles leave in the order they were sealed by any thread.
-        self._sealed.append(
-            [Batch(pile, part, number=self._number, deadline=deadline) for part in parts]
-        )
+        number = self._number + 1
+        batches = [Batch(pile, part, number=number, deadline=deadline) for part in parts]
         self._has_sealed = True
+        self._number = number
+        pile.parts_left = len(parts)
+        # Through one queue, so that piles leave in the order they were sealed by any thread.
+        self._sealed.append(batches)
 
     # In the loop's thread.
 
     def learn(self, partitions: int) -> None:
         """Take the number of partitions; nothing is sent before it is known."""
-        with self._holding() as pile:
+        with self._lock:
             self._packing = Packing(
                 partitions, self._options.compression, turn=monotonic_ns() % partitions
             )
@@ -331,15 +318,16 @@ class Gatherer:
             early, self._early = self._early, []
             for one in early:
                 self._pack(one, self._packing)
-            if self._is_due and pile.values:
-                self._next = self._seal(pile)
+            if self._is_due and self._pile.values:
+                self._seal(self._pile)
+        self._hand_over()
 
     def fail(self, error: GoQueueError) -> None:
         """Refuse what was gathered and all that may follow: the topic cannot be published to."""
         self._closed = error
-        with self._holding() as pile:
-            if pile.values:
-                self._next = self._seal(pile)
+        with self._lock:
+            if self._pile.values:
+                self._seal(self._pile)
         early, self._early = self._early, []
         for one in early:
             self._refuse(one, error)
@@ -358,10 +346,8 @@ class Gatherer:
         self._loop.call_later(self._options.linger_ms / 1_000, self._linger_over)
 
     def _linger_over(self) -> None:
-        with self._holding() as pile:
-            self._is_timer_set = False
-            if pile.values:
-                self._seal_or_mark(pile)
+        self._is_timer_set = False
+        self.hurry(self._pile)
 
     def _slot_free(self) -> None:
         if self._is_due and self._packing is not None:
@@ -369,9 +355,10 @@ class Gatherer:
 
     def flush_now(self) -> None:
         """Send what is gathered without waiting for the linger time."""
-        with self._holding() as pile:
-            if pile.values and self._packing is not None:
-                self._next = self._seal(pile)
+        with self._lock:
+            if self._pile.values and self._packing is not None:
+                self._seal(self._pile)
+        self._hand_over()
 
     def _settled(self, pile: Pile) -> None:
         self._count(-pile.size)

@@ -1,6 +1,6 @@
 """The synchronous client: the asynchronous one behind a thread, and readers of its own."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from types import TracebackType
@@ -166,7 +166,7 @@ class Client:
         partitions: Sequence[int] | None = None,
         follow: bool = False,
         on_gap: str = "raise",
-    ) -> Iterator[Message]:
+    ) -> Generator[Message, None, None]:
         """Yield messages in order within each partition; with ``follow`` wait for new ones."""
         options = _options(start, end, partitions, follow=follow, on_gap=on_gap)
         with self._reading() as source:
@@ -183,7 +183,7 @@ class Client:
         columns: Sequence[str] | None = None,
         follow: bool = False,
         on_gap: str = "raise",
-    ) -> Iterator[pa.RecordBatch]:
+    ) -> Generator[pa.RecordBatch, None, None]:
         """Yield Arrow record batches with topic, partition and offset columns."""
         picked = Columns(columns)
         options = _options(start, end, partitions, follow=follow, on_gap=on_gap)

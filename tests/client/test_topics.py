@@ -1,0 +1,144 @@
+"""Topics and their settings through the SDK."""
+
+import asyncio
+import socket
+import threading
+
+import msgspec
+import pytest
+
+import goqueue
+import goqueue.aio
+from goqueue.base.errors import (
+    InvalidConfigError,
+    InvalidNameError,
+    InvalidRequestError,
+    TooLargeError,
+    TopicExistsError,
+    TopicNotFoundError,
+)
+from goqueue.base.limits import REQUEST_HEADER_BYTES_MAX
+from goqueue.wire import calls
+from goqueue.wire.packet import Kind, Operation, PacketReader, encode_packet
+
+
+def test_a_topic_from_its_making_to_its_end(client: goqueue.Client) -> None:
+    """What create says is what describe and list say, until delete."""
+    made = client.create_topic("life", partitions=5, retention_ms="7d", segment_bytes="1MiB")
+    described = client.describe_topic("life")
+
+    assert made == described
+    assert [part.partition for part in described.partitions] == list(range(5))
+    assert described.settings["retention_ms"] == 7 * 24 * 3_600_000
+    assert described.settings["segment_bytes"] == 1 << 20
+    assert described.settings["durability"] == "fsync"
+    summary = next(topic for topic in client.list_topics() if topic.name == "life")
+    assert (summary.partitions, summary.messages) == (5, 0)
+    client.delete_topic("life")
+    assert "life" not in [topic.name for topic in client.list_topics()]
+    with pytest.raises(TopicNotFoundError, match="life"):
+        client.delete_topic("life")
+
+
+def test_a_deleted_topic_comes_back_empty(client: goqueue.Client) -> None:
+    """A topic of the same name has nothing of the old one."""
+    for _ in range(3):
+        client.create_topic("again", partitions=1)
+        assert client.producer("again").send(b"x").result(10).offset == 0
+        client.delete_topic("again")
+
+
+def test_settings_change_one_by_one(client: goqueue.Client, topic: str) -> None:
+    """What is not named stays; what is wrong changes nothing, and all of it is listed."""
+    client.configure_topic(topic, retention_bytes="1GiB")
+    with pytest.raises(InvalidConfigError) as caught:
+        client.configure_topic(topic, retention_ms="soon", colour="red", dedup_window_ms="1h")
+
+    settings = client.configure_topic(topic, durability="interval:1s").settings
+    assert "retention_ms" in str(caught.value)
+    assert "colour" in str(caught.value)
+    assert settings["retention_bytes"] == 1 << 30
+    assert settings["durability"] == "interval:1s"
+    assert settings["dedup_window_ms"] == 0
+
+
+def test_what_may_not_be_a_topic_is_refused(client: goqueue.Client, topic: str) -> None:
+    """Names, counts and repeats are refused with the error that names them."""
+    with pytest.raises(TopicExistsError):
+        client.create_topic(topic)
+    with pytest.raises(InvalidNameError):
+        client.create_topic("../escaped")
+    for partitions in (0, -1, 10_001, 2**40):
+        with pytest.raises(InvalidRequestError, match="partitions"):
+            client.create_topic("counted", partitions=partitions)
+    with pytest.raises(InvalidNameError):
+        client.create_topic("n" * 300)
+
+
+def test_a_name_too_large_for_a_request_is_refused_at_once(client: goqueue.Client) -> None:
+    """A header beyond its limit never leaves the client, so the connection stays."""
+    with pytest.raises(TooLargeError, match="header"):
+        client.describe_topic("n" * 2_000_000)
+
+    client.ping()
+
+
+def test_topics_by_the_thousand_are_listed() -> None:
+    """A list larger than the largest request header comes through all the same."""
+    topics = [calls.TopicSummary(f"{'long-name-' * 20}{n:05}", 1, 2, 3) for n in range(8_000)]
+    replies = {
+        Operation.HELLO: calls.HelloReply(1, "fake", "node"),
+        Operation.LIST_TOPICS: calls.TopicList(topics),
+    }
+
+    def answer(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        packets = PacketReader()
+        with connection:
+            while data := connection.recv(1_000):
+                for packet in packets.feed(data):
+                    buffers = encode_packet(
+                        operation=packet.operation,
+                        kind=Kind.REPLY,
+                        correlation=packet.correlation,
+                        header=msgspec.msgpack.encode(replies[Operation(packet.operation)]),
+                    )
+                    connection.sendall(b"".join(buffers))
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = threading.Thread(target=answer, args=(listener,))
+        server.start()
+        with goqueue.connect(f"127.0.0.1:{listener.getsockname()[1]}") as client:
+            listed = client.list_topics()
+        server.join(10)
+
+    assert len(msgspec.msgpack.encode(topics)) > REQUEST_HEADER_BYTES_MAX
+    assert listed == topics
+
+
+def test_offsets_are_asked_for_in_many_ways(client: goqueue.Client, topic: str) -> None:
+    """Words, counts and offsets by partition resolve to an offset for each partition."""
+    producer = client.producer(topic)
+    for number in range(9):
+        producer.send(b"%d" % number, partition=number % 2)
+    producer.flush(10)
+
+    assert client.offsets(topic) == {0: 5, 1: 4, 2: 0}
+    assert client.offsets(topic, "earliest") == {0: 0, 1: 0, 2: 0}
+    assert client.offsets(topic, -2) == {0: 3, 1: 2, 2: 0}
+    assert client.offsets(topic, {1: 3}) == {0: 0, 1: 3, 2: 0}
+
+
+def test_many_callers_share_one_connection(address: str, topic: str) -> None:
+    """Hundreds of calls at once are answered, each with its own answer."""
+
+    async def scenario() -> None:
+        async with await goqueue.aio.connect(address) as client:
+            asked = [
+                client.describe_topic(topic if number % 2 else "nowhere") for number in range(400)
+            ]
+            answers = await asyncio.gather(*asked, return_exceptions=True)
+            for number, answer in enumerate(answers):
+                assert isinstance(answer, TopicNotFoundError) != bool(number % 2)
+
+    asyncio.run(scenario())
