@@ -18,6 +18,7 @@ from goqueue.base.errors import (
     GoQueueError,
     OutOfOrderSequenceError,
     ProducerFencedError,
+    ShuttingDownError,
     UnknownProducerError,
     from_code,
 )
@@ -36,6 +37,9 @@ ANSWER_SECONDS_MAX: Final = 30.0
 
 UNANSWERED: Final = (ConnectionLostError, DeadlineExceededError)
 """After these nobody knows whether the broker has the batch."""
+
+IN_DOUBT: Final = (*UNANSWERED, ShuttingDownError)
+"""After these the broker may have the batch; one that stops may have taken it before."""
 
 NOT_THERE: Final = (OutOfOrderSequenceError, UnknownProducerError)
 """With these the broker says that it does not have the batch."""
@@ -228,8 +232,8 @@ class Sender:
         for batch, error in zip(batches, errors, strict=True):
             if error is None:
                 continue
-            if isinstance(error, (*UNANSWERED, *NOT_THERE)):
-                batch.is_unsure = isinstance(error, UNANSWERED)
+            if isinstance(error, (*IN_DOUBT, *NOT_THERE)):
+                batch.is_unsure = isinstance(error, IN_DOUBT)
             if isinstance(error, ProducerFencedError):
                 self._fatal = error
             if self._may_try_again(batch, error):

@@ -55,6 +55,7 @@ class Broker:
         self._identities = identities.Identities()
         self._topics: dict[TopicName, Topic] = {}
         self._journal: Journal | None = None
+        self._compact_bytes = JOURNAL_COMPACT_BYTES
         self._committer: Committer | None = None
         self._maintenance: Maintenance | None = None
         self._is_stopping = False
@@ -239,7 +240,7 @@ class Broker:
         if self._journal is None or self._is_stopping:
             raise ShuttingDownError("the broker is stopping")
         # Before the append, so that a deletion stays in the journal until its files are gone.
-        if self._journal.size_bytes > JOURNAL_COMPACT_BYTES:
+        if self._journal.size_bytes > self._compact_bytes:
             self._compact_journal()
         if decision.events:
             self._journal.append(map(_encode, decision.events))
@@ -257,7 +258,10 @@ class Broker:
         assert self._journal is not None, "started"
         events: Iterable[Event] = [*self._catalog.snapshot(), *self._identities.snapshot()]
         records = [_encode(event) for event in events]
-        if sum(map(len, records)) >= self._journal.size_bytes // 2:
+        size = sum(map(len, records))
+        # Looked at again when it has doubled, so that a large state is not encoded at every change.
+        self._compact_bytes = max(JOURNAL_COMPACT_BYTES, 2 * size)
+        if size >= self._journal.size_bytes // 2:
             return
         try:
             self._journal.rewrite(records)

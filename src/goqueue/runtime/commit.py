@@ -66,7 +66,10 @@ class Round:
 
     def finish(self) -> None:
         """Tell the partition and everybody who waits. In the loop."""
-        self.owner.finish_commit(self.commit, self.error, seconds=self.seconds)
+        try:
+            self.owner.finish_commit(self.commit, self.error, seconds=self.seconds)
+        except Exception as error:  # noqa: BLE001 - nobody may wait for ever
+            self.error = self.error or StorageFailedError(f"a sync did not end well: {error!r}")
         _settle(self.waiters, self.error)
 
 
@@ -75,7 +78,9 @@ def _begin(owner: Committable, waiters: Sequence[asyncio.Future[None]]) -> Round
         return Round(owner, waiters)
     except GoQueueError as error:
         _settle(waiters, error)
-        return None
+    except Exception as error:  # noqa: BLE001 - nobody may wait for ever
+        _settle(waiters, StorageFailedError(f"a sync could not begin: {error!r}"))
+    return None
 
 
 def _run_all(rounds: Sequence[Round]) -> None:

@@ -77,6 +77,7 @@ class Partition:
         self.reader = LogReader(self.log)
         self.is_closed = False
         self._is_removed = False
+        self._seen_offset = Offset(0)
 
     def __repr__(self) -> str:
         return f"<Partition {self.name} {self.log.start_offset}..{self.log.end_offset}>"
@@ -87,10 +88,14 @@ class Partition:
 
         Where acks wait for the disk, readers do too: what they saw is never taken back by a crash.
         """
-        return self.log.durable_offset if self.settings.is_fsync else self.log.end_offset
+        if not self.settings.is_fsync:
+            return self.log.end_offset
+        return min(max(self.log.durable_offset, self._seen_offset), self.log.end_offset)
 
     def configure(self, settings: TopicSettings) -> None:
         """Take new settings."""
+        # What readers saw while acks did not wait for the disk stays visible.
+        self._seen_offset = self.visible_offset
         self.settings = settings
         self.log.segment_bytes = settings.segment_bytes
         if settings.is_fsync:

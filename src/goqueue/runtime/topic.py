@@ -112,8 +112,15 @@ class Topic:
         Requests take turns: one that waits for a new segment is not overtaken by the next.
         """
         started = time.perf_counter()
-        async with self._turn:
-            outcomes = [await self._accept(partition, frames) for partition, frames in parts]
+        try:
+            async with self._turn:
+                outcomes = [await self._accept(partition, frames) for partition, frames in parts]
+        except BaseException:
+            # Cancelled in the middle: what is appended already is synced all the same.
+            for partition, _ in parts:
+                if 0 <= partition < len(self.partitions):
+                    self.partitions[partition].sync_soon()
+            raise
         if self.settings.is_fsync:
             outcomes = await self._sync(outcomes, wait=wait)
         for outcome in outcomes:
@@ -294,7 +301,7 @@ class Topic:
                 piece = partition.reader.read(
                     offset, end_offset=partition.log.end_offset, bytes_max=SCAN_CHUNK_BYTES
                 )
-                found += _dedup_ids_in(partition, piece.frames)
+                found += _dedup_ids_in(partition, piece.frames, now_ms=self._clock.now_ms())
                 offset = piece.next_offset if piece.next_offset > offset else None
         for event in sorted(found, key=lambda event: event.at_ms):
             self._dedup.apply(event)
@@ -315,13 +322,14 @@ def _known_rows(
     return tuple(Repeat(row, *place) for row, place in enumerate(places))
 
 
-def _dedup_ids_in(partition: Partition, frames: memoryview) -> list[Remembered]:
+def _dedup_ids_in(partition: Partition, frames: memoryview, *, now_ms: int) -> list[Remembered]:
+    """Return the dedup ids of frames; a time that lies ahead counts as now, not as longer."""
     return [
         Remembered(
             dedup_id=draft.dedup_id,
             partition=partition.name.partition,
             offset=Offset(span.header.offset + row),
-            at_ms=draft.timestamp_us // 1_000,
+            at_ms=min(draft.timestamp_us // 1_000, now_ms),
         )
         for span in Walk(frames)
         for row, draft in enumerate(drafts_of(span.header, frames[span.start : span.end]))

@@ -143,6 +143,8 @@ class PartitionLog:
         assert not self._active.is_empty, "two segments would begin at the same offset"
         self._guard(self._seal)
         self._guard(lambda: self._add_segment(self.end_offset))
+        # A reader opens it again when it needs it; otherwise every segment would hold a file.
+        self._segments[-2].close()
 
     def _seal(self) -> None:
         assert not self.is_committing, "nobody else writes the index meanwhile"

@@ -93,11 +93,17 @@ class ReplyRoom:
         """Hold just so many bytes: what was really read."""
         self._budget.charge(size - self._held)
         self._held = size
+        if size == 0:
+            # Nothing was read: whoever waits for news must not keep others from their turn.
+            self._leave()
 
     def release(self) -> None:
         """Hold nothing any more, and let others go on."""
         held, self._held = self._held, 0
         self._budget.give_back(held)
+        self._leave()
+
+    def _leave(self) -> None:
         if self._turn is not None:
             self._budget.leave(self._turn.set)
             self._turn = None
