@@ -24,6 +24,8 @@ class _Pipeline:
     def __call__(self, logger: WrappedLogger, method: str, event: EventDict) -> Any:  # noqa: ANN401
         if getattr(logging, method.upper(), logging.ERROR) < self.level:
             raise structlog.DropEvent
+        if method == "exception":
+            event.setdefault("exc_info", True)
         for process in (
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),

@@ -19,6 +19,8 @@ INLINE_BYTES_MAX: Final = 64 * KiB
 INLINE_SYNC_SECONDS_MAX: Final = 0.0005
 """A sync known to be this fast costs less than waking a thread and being woken by it."""
 _SMOOTHING: Final = 0.2
+PATIENCE_SECONDS: Final = 0.05
+"""How long a round is waited for: larger rounds cost less, a hanging one must not stop the rest."""
 
 
 class Committable(Protocol):
@@ -91,8 +93,8 @@ def _run_all(rounds: Sequence[Round]) -> None:
 class Committer:
     """Syncs partitions. With no threads every sync runs in the loop, for simulations.
 
-    Up to ``threads`` shares of the dirty partitions are synced at a time. A partition is in one of
-    them at most; what it gets meanwhile waits for its next turn, and for no other partition's.
+    All dirty partitions are synced in one round, shared out among the threads. What comes meanwhile
+    waits for the next round, but not for long: while a sync hangs, the others go on without it.
     """
 
     def __init__(self, *, threads: int) -> None:
@@ -103,7 +105,7 @@ class Committer:
         self._jobs: set[asyncio.Future[None]] = set()
         self._sync_seconds = 0.0
         self._is_stopped = False
-        self._is_due = False
+        self._due: asyncio.Handle | None = None
 
     def __repr__(self) -> str:
         return f"<Committer: {len(self._dirty)} dirty, sync {self._sync_seconds * 1000:.2f} ms>"
@@ -134,27 +136,27 @@ class Committer:
 
     def _wake(self) -> None:
         """Begin to sync once everything that is ready now has been appended."""
-        if not self._is_due:
-            self._is_due = True
-            asyncio.get_running_loop().call_soon(self._begin_shares)
+        if self._due is not None:
+            return
+        loop = asyncio.get_running_loop()
+        if self._jobs:
+            self._due = loop.call_later(PATIENCE_SECONDS, self._begin_shares)
+        else:
+            self._due = loop.call_soon(self._begin_shares)
 
     def _begin_shares(self) -> None:
-        self._is_due = False
+        self._due = None
         ready = [owner for owner in self._dirty if owner not in self._busy]
         width = min(max(self._threads, 1) - len(self._jobs), len(ready))
         for start in range(width):
             begun = (_begin(owner, self._dirty.pop(owner)) for owner in ready[start::width])
             rounds = [one for one in begun if one is not None]
-            if self._is_quick(rounds):
+            if self._pool is None or (len(ready) == 1 and self._is_quick(rounds)):
                 self._run_here(rounds)
             else:
                 self._run_in_thread(rounds)
 
     def _is_quick(self, rounds: Sequence[Round]) -> bool:
-        if self._pool is None:
-            return True
-        if len(rounds) > 1:
-            return False
         is_small = all(one.size <= INLINE_BYTES_MAX for one in rounds)
         return is_small and self._sync_seconds < INLINE_SYNC_SECONDS_MAX
 
@@ -181,6 +183,9 @@ class Committer:
             for one in rounds:
                 one.error = one.error or StorageFailedError("the syncs were cut short")
         self._finish(rounds)
+        if self._dirty and not self._jobs and self._due is not None:
+            self._due.cancel()
+            self._due = None
         if self._dirty:
             self._wake()
 

@@ -64,7 +64,8 @@ class Identities:
 
     def check(self, *, producer_id: int, epoch: int) -> None:
         """Refuse an id that was never handed out and a life that is over."""
-        if not 0 < producer_id < self._end_id:
+        # A reserved id nobody has yet is refused, too: its first messages would pass for repeats.
+        if not 0 < producer_id < self._next_id:
             raise UnknownProducerError(f"producer {producer_id} is not known")
         current = self._epochs.get(producer_id, 0)
         if epoch < current:

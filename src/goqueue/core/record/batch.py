@@ -258,7 +258,7 @@ def read_batch(payload: pa.Buffer, column_set: int) -> pa.RecordBatch:
     """Return the record batch of an Arrow message, without copying."""
     try:
         return pa.ipc.read_record_batch(payload, SCHEMAS[column_set])
-    except (pa.ArrowException, OSError, ValueError) as error:
+    except (pa.ArrowException, OSError, ValueError, EOFError) as error:
         raise CorruptFrameError(f"batch is not readable: {error}") from error
 
 

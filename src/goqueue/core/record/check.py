@@ -221,9 +221,12 @@ def _check_headers(column: pa.Array, raw_size: int) -> None:
     names = column.keys
     if len(names) == 0:
         return
+    # Every name and value has an offset of four bytes, so there cannot be more of them than that.
+    if max(len(names), len(column.items)) * 4 > raw_size:
+        raise CorruptFrameError("headers: more of them than the batch has room for")
     if names.null_count or column.items.null_count:
         raise CorruptFrameError("headers: names and values may not be null")
-    if any(name.startswith("__") for name in names.unique().to_pylist()):
+    if pc.any(pc.starts_with(names, pattern="__")).as_py():
         raise InvalidRequestError("headers: names beginning with '__' are reserved")
     entries = np.frombuffer(column.buffers()[1], np.int32, len(column) + 1)
     if int(np.diff(entries).max()) > HEADERS_COUNT_MAX:
