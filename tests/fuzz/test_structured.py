@@ -30,7 +30,7 @@ from goqueue.wire.packet import Kind, Operation
 from tests.acceptance.served import Served
 from tests.transport.native.raw import Raw, packed
 
-SECONDS = float(os.environ.get("GOQUEUE_FUZZ_SECONDS", "4"))
+SECONDS = float(os.environ.get("GOQUEUE_FUZZ_SECONDS", "3"))
 TOPIC = "victim"
 GOOD = [b"good-%d" % number for number in range(50)]
 NOW_US = 1_700_000_000_000_000

@@ -148,6 +148,9 @@ def _wait_until_refused(server: Running) -> None:
             server.connect().close()
         except ConnectionRefusedError:
             return
+        except ConnectionResetError:
+            # It was in the queue of the listener as that closed.
+            continue
 
 
 def _rest_of(connection: socket.socket) -> bytes:

@@ -315,6 +315,18 @@ def test_an_identity_nobody_gave_is_refused(raw: Raw) -> None:
     assert raw.end_offset() == 0
 
 
+def test_an_identity_to_come_cannot_be_taken_in_advance(raw: Raw) -> None:
+    """Who guesses the next id cannot make its owner's first messages pass for repeats."""
+    raw.create()
+    mine = raw.identify()
+    guess = calls.ProducerIdentity(mine.producer_id + 1, 0)
+    assert raw.offer(frames_of(b"guess", stamp=stamp(guess, 0))) == (-1, "unknown_producer")
+
+    assert raw.identify() == guess
+    (part,) = raw.produce((0, frames_of(b"owner", stamp=stamp(guess, 0))))
+    assert (part.base_offset, part.is_duplicate) == (0, False)
+
+
 def test_a_fresh_broker_holds_nothing(raw: Raw) -> None:
     """Trap D4: no demo topics, no demo messages."""
     raw.send(Operation.LIST_TOPICS)
