@@ -170,7 +170,9 @@ class AsyncClient:
         on_gap: str = "raise",
     ) -> AsyncGenerator[Message, None]:
         """Yield messages in order within each partition."""
-        options = self._read_options(start, end, partitions, follow=follow, on_gap=on_gap)
+        options = ReadOptions(
+            start=start, end=end, partitions=partitions, follow=follow, on_gap=on_gap
+        )
         async for chunk in self._chunks(topic, options):
             for message in messages_in(chunk):
                 yield message
@@ -188,7 +190,9 @@ class AsyncClient:
     ) -> AsyncGenerator[pa.RecordBatch, None]:
         """Yield Arrow record batches with topic, partition and offset columns."""
         picked = Columns(columns)
-        options = self._read_options(start, end, partitions, follow=follow, on_gap=on_gap)
+        options = ReadOptions(
+            start=start, end=end, partitions=partitions, follow=follow, on_gap=on_gap
+        )
         async for chunk in self._chunks(topic, options):
             for batch in picked.batches_in(chunk):
                 yield batch
@@ -221,23 +225,6 @@ class AsyncClient:
             lambda: self._link.request(Operation.FETCH, header), timeout_s=self._timeout_s
         )
         return answer
-
-    def _read_options(
-        self,
-        start: Position,
-        end: Position | None,
-        partitions: Sequence[int] | None,
-        *,
-        follow: bool,
-        on_gap: str,
-    ) -> ReadOptions:
-        return ReadOptions(
-            start=start,
-            end=end,
-            partitions=None if partitions is None else tuple(partitions),
-            follow=follow,
-            on_gap=on_gap,
-        )
 
     async def _ranges(self, topic: str, timestamp_us: int | None) -> list[calls.OffsetsPart]:
         header = calls.Offsets(topic, timestamp_us)

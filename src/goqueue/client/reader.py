@@ -1,6 +1,6 @@
 """Reading a topic: what to ask for next, and chunks of frames as messages or stored batches."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -34,7 +34,7 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     start: Position = "earliest"
     end: Position | None = None
-    partitions: tuple[int, ...] | None = None
+    partitions: Sequence[int] | None = None
     follow: bool = False
     on_gap: str = "raise"
     timeout_s: float = 30.0

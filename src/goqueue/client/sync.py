@@ -168,7 +168,9 @@ class Client:
         on_gap: str = "raise",
     ) -> Generator[Message, None, None]:
         """Yield messages in order within each partition; with ``follow`` wait for new ones."""
-        options = _options(start, end, partitions, follow=follow, on_gap=on_gap)
+        options = ReadOptions(
+            start=start, end=end, partitions=partitions, follow=follow, on_gap=on_gap
+        )
         with self._reading() as source:
             for chunk in source.chunks(topic, options):
                 yield from messages_in(chunk)
@@ -186,7 +188,9 @@ class Client:
     ) -> Generator[pa.RecordBatch, None, None]:
         """Yield Arrow record batches with topic, partition and offset columns."""
         picked = Columns(columns)
-        options = _options(start, end, partitions, follow=follow, on_gap=on_gap)
+        options = ReadOptions(
+            start=start, end=end, partitions=partitions, follow=follow, on_gap=on_gap
+        )
         with self._reading() as source:
             for chunk in source.chunks(topic, options):
                 yield from picked.batches_in(chunk)
@@ -228,20 +232,3 @@ class Client:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
-
-
-def _options(
-    start: Position,
-    end: Position | None,
-    partitions: Sequence[int] | None,
-    *,
-    follow: bool,
-    on_gap: str,
-) -> ReadOptions:
-    return ReadOptions(
-        start=start,
-        end=end,
-        partitions=None if partitions is None else tuple(partitions),
-        follow=follow,
-        on_gap=on_gap,
-    )
