@@ -26,6 +26,12 @@ from goqueue.runtime.clock import Clock, SystemClock
 from goqueue.runtime.commit import Committer
 from goqueue.runtime.gauges import storage_metrics
 from goqueue.runtime.maintenance import Maintenance
+from goqueue.runtime.state_log import (
+    STATE_PARTITIONS,
+    STATE_SEGMENT_BYTES,
+    STATE_TOPIC,
+    StateLog,
+)
 from goqueue.runtime.topic import Topic
 from goqueue.storage.disk import Disk, write_atomically
 from goqueue.storage.journal import Journal
@@ -59,6 +65,7 @@ class Broker:
         self._committer: Committer | None = None
         self._maintenance: Maintenance | None = None
         self._is_stopping = False
+        self.state = StateLog(self._open_state_topic, self.clock)
 
     def __repr__(self) -> str:
         return (
@@ -99,6 +106,7 @@ class Broker:
         self._finish_deletions()
         for record in self._catalog.topics.values():
             self._open(record)
+        self.state.recover(self._topics.get(TopicName(STATE_TOPIC)))
         self._compact_journal()
         self.metrics.collect_from(lambda: storage_metrics(self._topics))
         self._maintenance = Maintenance(self)
@@ -137,11 +145,20 @@ class Broker:
         return topic
 
     def create_topic(
-        self, name: object, *, partitions: int, settings: Mapping[str, object] | None = None
+        self,
+        name: object,
+        *,
+        partitions: int,
+        settings: Mapping[str, object] | None = None,
+        by_broker: bool = False,
     ) -> Topic:
         """Make a topic, durably."""
         decision = self._catalog.create(
-            name, partitions=partitions, settings=settings or {}, now_ms=self.clock.now_ms()
+            name,
+            partitions=partitions,
+            settings=settings or {},
+            now_ms=self.clock.now_ms(),
+            by_broker=by_broker,
         )
         if self._disk.exists(f"logs/{decision.reply.name}"):
             raise StorageFailedError(
@@ -159,6 +176,16 @@ class Broker:
             raise
         log.info("topic created", topic=decision.reply.name, partitions=partitions)
         return topic
+
+    def _open_state_topic(self) -> Topic:
+        """Return the topic that holds the state of groups, made when it is first needed."""
+        known = self._topics.get(TopicName(STATE_TOPIC))
+        if known is not None:
+            return known
+        settings = {"segment_bytes": STATE_SEGMENT_BYTES, "retention_ms": 0}
+        return self.create_topic(
+            STATE_TOPIC, partitions=STATE_PARTITIONS, settings=settings, by_broker=True
+        )
 
     def configure_topic(self, name: str, changes: Mapping[str, object]) -> Topic:
         """Change settings of a topic, durably."""

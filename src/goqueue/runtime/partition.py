@@ -178,6 +178,19 @@ class Partition:
             self.wake()
         return base
 
+    def append_beyond(self, frames: Sequence[CheckedFrame]) -> Offset:
+        """Write frames of the broker's own at once, beyond the segment's size if need be.
+
+        A new segment is begun as soon as nothing is being synced.
+        """
+        is_full = not self.log.fits(sum(len(frame.frame) for frame in frames))
+        base = self.append(frames)
+        if is_full and self._rolling is None:
+            self._rolling = asyncio.get_running_loop().create_task(self._roll())
+            # Its failure is the partition's, which every later append is told.
+            self._rolling.add_done_callback(_forget_failure)
+        return base
+
     # Committing.
 
     def durable(self) -> asyncio.Future[None]:
@@ -313,6 +326,12 @@ class Partition:
         self.wake()
         for segment in self.log.segments:
             segment.close()
+
+
+def _forget_failure(task: asyncio.Task[None]) -> None:
+    """Look at how a task ended, so that nobody complains that it was not looked at."""
+    if not task.cancelled():
+        task.exception()
 
 
 def _nothing() -> None:

@@ -5,9 +5,15 @@ import time
 from collections.abc import Awaitable, Sequence
 from typing import Final
 
-from goqueue.base.errors import DiskFullError, GoQueueError, PartitionNotFoundError
+from goqueue.base.errors import (
+    DiskFullError,
+    GoQueueError,
+    InvalidNameError,
+    PartitionNotFoundError,
+)
 from goqueue.base.ids import Offset, PartitionId, TopicPartition
 from goqueue.base.limits import BATCH_BYTES_MAX, BATCH_ROWS_MAX
+from goqueue.base.names import is_internal
 from goqueue.core.log.scan import Walk
 from goqueue.core.producers.dedup import DedupWindow, Remembered
 from goqueue.core.producers.identities import Identities
@@ -111,6 +117,8 @@ class Topic:
 
         Requests take turns: one that waits for a new segment is not overtaken by the next.
         """
+        if is_internal(self.record.name):
+            raise InvalidNameError("topics whose names begin with '__' are written by the broker")
         started = time.perf_counter()
         try:
             async with self._turn:

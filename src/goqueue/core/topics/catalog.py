@@ -84,11 +84,17 @@ class Catalog:
         return topic
 
     def create(
-        self, name: object, *, partitions: int, settings: Mapping[str, object], now_ms: int
+        self,
+        name: object,
+        *,
+        partitions: int,
+        settings: Mapping[str, object],
+        now_ms: int,
+        by_broker: bool = False,
     ) -> Decision[Event, Topic]:
-        """Make a new topic."""
+        """Make a new topic; only the broker itself makes internal ones."""
         checked = topic_name(name)
-        if is_internal(checked):
+        if is_internal(checked) and not by_broker:
             raise InvalidNameError("topic names beginning with '__' belong to the broker")
         if checked in self._topics:
             raise TopicExistsError("topic already exists")
@@ -109,6 +115,10 @@ class Catalog:
     def configure(self, name: str, changes: Mapping[str, object]) -> Decision[Event, Topic]:
         """Change some settings of a topic."""
         topic = self.get(name)
+        if is_internal(topic.name):
+            raise InvalidNameError(
+                "topics whose names begin with '__' are the broker's to configure"
+            )
         settings = change_settings(topic.settings, changes)
         changed = msgspec.structs.replace(topic, settings=settings)
         if settings == topic.settings:

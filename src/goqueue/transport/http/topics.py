@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from goqueue.base.errors import InvalidNameError, InvalidRequestError, TopicNotFoundError
 from goqueue.base.limits import PARTITIONS_MAX, RETENTION_MS_MAX
+from goqueue.base.names import is_internal
 from goqueue.base.units import HOUR_MS
 from goqueue.runtime.broker import Broker
 from goqueue.runtime.topic import Topic
@@ -108,7 +109,9 @@ class TopicRoutes:
 
     async def list_topics(self, _call: Call) -> Response:
         """Return the names of all topics."""
-        return json_reply(TopicList(topics=sorted(self._broker.topics)))
+        return json_reply(
+            TopicList(topics=sorted(name for name in self._broker.topics if not is_internal(name)))
+        )
 
     async def show_topic(self, call: Call) -> Response:
         """Return one topic: its size, its offsets and its settings."""

@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from goqueue.base.errors import GoQueueError, InvalidRequestError, UnsupportedError
+from goqueue.base.names import is_internal
 from goqueue.core.topics.settings import OS
 from goqueue.runtime import fetch
 from goqueue.runtime.broker import Broker
@@ -113,7 +114,9 @@ class Dispatch:
         return Reply(_state(self._broker.topic(call.name)))
 
     async def _list_topics(self, _: calls.Nothing, __: Beside) -> Reply:
-        return Reply(calls.TopicList([_summary(topic) for topic in self._broker.topics.values()]))
+        topics = self._broker.topics.items()
+        listed = [_summary(topic) for name, topic in topics if not is_internal(name)]
+        return Reply(calls.TopicList(listed))
 
     async def _init_producer(self, call: calls.InitProducer, _: Beside) -> Reply:
         if call.producer_id:

@@ -1,0 +1,252 @@
+"""Where the state of the queue survives: the events of its machines in ``__consumer_offsets``.
+
+A machine (a group, a delivery ledger, a schedule) has a key and a home, the name that chooses its
+partition. Its records are rows of a compacted topic, so that old ones go away by themselves:
+
+    key  "MACHINE"          value  number, events      a snapshot: the state before that number
+    key  "MACHINE#SLOT"     value  number, events      a change; SLOT is its number modulo SLOTS
+
+A slot is used again only when a snapshot has taken the place of what was in it. What a restart
+replays is the last snapshot and the changes from its number on.
+"""
+
+import asyncio
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from goqueue.base.units import US_PER_MS, KiB, MiB
+from goqueue.core.log.scan import Walk
+from goqueue.core.producers.partitioner import partition_of_key
+from goqueue.core.record.check import CheckedFrame
+from goqueue.core.record.frame import CONTROL, read_header
+from goqueue.core.record.message import Draft
+from goqueue.core.record.row import Row, encode_row
+from goqueue.core.record.stamp import NO_STAMP
+from goqueue.observability.logging import get_logger
+from goqueue.runtime.clock import Clock
+from goqueue.runtime.partition import Partition
+from goqueue.runtime.topic import Topic
+
+STATE_TOPIC: Final = "__consumer_offsets"
+STATE_PARTITIONS: Final = 50
+STATE_SEGMENT_BYTES: Final = 16 * MiB
+SLOTS: Final = 1_024
+SNAPSHOT_BYTES_MIN: Final = 64 * KiB
+"""So many bytes of changes may follow a snapshot, however small it is."""
+READ_BYTES: Final = 1 * MiB
+
+_NUMBER: Final = struct.Struct(">Q")
+_encode: Final = msgspec.msgpack.Encoder().encode
+log = get_logger("goqueue.state")
+
+
+class _Trace:
+    """What is known of one machine's records."""
+
+    __slots__ = (
+        "bytes_since",
+        "changes",
+        "is_damaged",
+        "number",
+        "snapshot",
+        "snapshot_bytes",
+        "snapshot_number",
+    )
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.snapshot_number = 0
+        self.snapshot_bytes = 0
+        self.bytes_since = 0
+        self.snapshot: bytes | None = None
+        self.changes: dict[int, bytes] = {}
+        self.is_damaged = False
+
+    def take_snapshot(self, number: int, events: bytes) -> None:
+        self.snapshot_number = number
+        self.number = max(self.number, number)
+        self.snapshot = events
+        self.snapshot_bytes = len(events)
+        self.bytes_since = 0
+        self.changes = {n: change for n, change in self.changes.items() if n >= number}
+
+    def take_change(self, number: int, events: bytes) -> None:
+        self.number = max(self.number, number + 1)
+        if number >= self.snapshot_number:
+            self.changes[number] = events
+            self.bytes_since += len(events)
+
+    @property
+    def is_due(self) -> bool:
+        """Tell whether a snapshot must come before the next change."""
+        return (
+            self.is_damaged
+            or self.number - self.snapshot_number >= SLOTS
+            or self.bytes_since > SNAPSHOT_BYTES_MIN + 4 * self.snapshot_bytes
+        )
+
+
+class StateLog:
+    """Appends the events of machines and hands them back after a restart."""
+
+    def __init__(self, open_topic: Callable[[], Topic], clock: Clock) -> None:
+        self._open_topic = open_topic
+        self._clock = clock
+        self._topic: Topic | None = None
+        self._traces: dict[str, _Trace] = {}
+
+    def __repr__(self) -> str:
+        return f"<StateLog of {len(self._traces)} machines>"
+
+    # Starting.
+
+    def recover(self, topic: Topic | None) -> None:
+        """Read what there is; without a topic there is nothing."""
+        self._topic = topic
+        for partition in topic.partitions if topic is not None else ():
+            self._recover(partition)
+
+    def _recover(self, partition: Partition) -> None:
+        offset, end = partition.log.start_offset, partition.log.end_offset
+        while offset < end:
+            piece = partition.reader.read(offset, end_offset=end, bytes_max=READ_BYTES)
+            for gap in piece.gaps:
+                log.error("state is damaged", partition=str(partition.name), offsets=list(gap))
+            for span in Walk(piece.frames):
+                if not span.header.flags & CONTROL and not span.header.is_batch:
+                    self._take(Row(span.header, piece.frames[span.start : span.end]))
+            if piece.next_offset <= offset:
+                break
+            offset = piece.next_offset
+
+    def _take(self, row: Row) -> None:
+        assert row.key is not None, "every record has a machine"
+        name, _, slot = row.key.decode().partition("#")
+        if row.value is None:
+            if not slot:
+                self._traces.pop(name, None)
+            return
+        trace = self._traces.setdefault(name, _Trace())
+        (number,) = _NUMBER.unpack_from(row.value)
+        events = row.value[_NUMBER.size :]
+        if slot:
+            trace.take_change(number, events)
+        else:
+            trace.take_snapshot(number, events)
+
+    def recovered(self, prefix: str) -> list[str]:
+        """Return the keys of the machines found at start that begin so, in order."""
+        return sorted(key for key in self._traces if key.startswith(prefix))
+
+    def replay(self, key: str, kind: Any) -> list[Any]:  # noqa: ANN401 - a union is no type
+        """Return what happened to a machine, in order, and keep it no longer."""
+        trace = self._traces.get(key)
+        if trace is None:
+            return []
+        decode = msgspec.msgpack.Decoder(list[kind]).decode
+        events: list[Any] = decode(trace.snapshot) if trace.snapshot else []
+        for number in range(trace.snapshot_number, trace.number):
+            change = trace.changes.get(number)
+            if change is None:
+                log.error(
+                    "state is damaged: changes are missing; what they settled comes again",
+                    machine=key,
+                    first_missing=number,
+                    dropped=trace.number - number,
+                )
+                # What follows could not be told from the missing ones: the next change begins anew.
+                trace.is_damaged = True
+                break
+            events += decode(change)
+        trace.changes.clear()
+        trace.snapshot = None
+        return events
+
+    # Changing.
+
+    def append(
+        self,
+        key: str,
+        *,
+        home: str,
+        events: Sequence[msgspec.Struct],
+        snapshot: Callable[[], Iterable[msgspec.Struct]],
+    ) -> asyncio.Future[None]:
+        """Write events; the future is done when they are durable. Raises with nothing written."""
+        self.write(key, home=home, events=events, snapshot=snapshot)
+        return self.durable(home)
+
+    def durable(self, home: str) -> asyncio.Future[None]:
+        """Return a future that is done when everything written for a home is durable."""
+        return self._partition(home).durable()
+
+    def write(
+        self,
+        key: str,
+        *,
+        home: str,
+        events: Sequence[msgspec.Struct],
+        snapshot: Callable[[], Iterable[msgspec.Struct]],
+    ) -> None:
+        """Write events, not yet durably. Raises with nothing written.
+
+        ``snapshot`` is asked for the state before these events when it is time to write it.
+        """
+        partition = self._partition(home)
+        trace = self._traces.get(key) or _Trace()
+        rows: list[bytes] = []
+        stored: bytes | None = None
+        if trace.is_due:
+            stored = _encode(list(snapshot()))
+            rows.append(self._row(key, _NUMBER.pack(trace.number) + stored))
+        change = _encode(events)
+        slot = trace.number % SLOTS
+        rows.append(self._row(f"{key}#{slot}", _NUMBER.pack(trace.number) + change))
+        partition.append_beyond([_checked(row) for row in rows])
+        self._traces[key] = trace
+        if stored is not None:
+            trace.snapshot_number = trace.number
+            trace.snapshot_bytes = len(stored)
+            trace.bytes_since = 0
+            trace.is_damaged = False
+        trace.number += 1
+        trace.bytes_since += len(change)
+
+    def forget(self, key: str, *, home: str) -> asyncio.Future[None]:
+        """Write that a machine is gone; the future is done when that is durable."""
+        trace = self._traces.get(key)
+        if trace is None:
+            done = asyncio.get_running_loop().create_future()
+            done.set_result(None)
+            return done
+        partition = self._partition(home)
+        keys = [key, *(f"{key}#{slot}" for slot in range(min(trace.number, SLOTS)))]
+        partition.append_beyond([_checked(self._row(one, None)) for one in keys])
+        del self._traces[key]
+        return partition.durable()
+
+    def _partition(self, home: str) -> Partition:
+        if self._topic is None:
+            self._topic = self._open_topic()
+        number = partition_of_key(home.encode(), len(self._topic.partitions))
+        return self._topic.partitions[number]
+
+    def _row(self, key: str, value: bytes | None) -> bytes:
+        now_us = self._clock.now_ms() * US_PER_MS
+        return encode_row(Draft(value=value, key=key.encode(), timestamp_us=now_us))
+
+
+def _checked(raw: bytes) -> CheckedFrame:
+    """Return a frame of our own as one that passed the check."""
+    header = read_header(raw)
+    return CheckedFrame(
+        header=header,
+        frame=raw,
+        rows=1,
+        stamp=NO_STAMP,
+        sequence_count=1,
+        first_timestamp_us=header.timestamp_ns // 1_000,
+    )
