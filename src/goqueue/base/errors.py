@@ -104,6 +104,30 @@ class DedupWindowFullError(GoQueueError):
     retryable = True
 
 
+class InvalidReceiptError(InvalidRequestError):
+    """The text is no receipt of ours."""
+
+    code = "invalid_receipt"
+
+
+class UnknownReceiptError(GoQueueError):
+    """No delivery has this receipt."""
+
+    code = "unknown_receipt"
+
+
+class StaleReceiptError(GoQueueError):
+    """The message was delivered again or settled since this receipt was issued."""
+
+    code = "stale_receipt"
+
+
+class ReceiptExpiredError(GoQueueError):
+    """The lease of this delivery is over; the message will be, or was, delivered again."""
+
+    code = "receipt_expired"
+
+
 class DiskFullError(GoQueueError):
     """There is no room on the disk; nothing was written."""
 

@@ -130,6 +130,25 @@ HTTP_MESSAGES_MAX: Final = 10_000
 HTTP_READ_MESSAGES_MAX: Final = 1_000
 """Most messages in one HTTP read; a larger limit is clamped to it."""
 
+POLL_MESSAGES_MAX: Final = 10_000
+"""Most messages one poll may lease."""
+
+SETTLE_PARTS_MAX: Final = 10_000
+"""Most leases or partitions one settlement may name."""
+
+SETTLE_RUNS_MAX: Final = 40_000
+"""Most numbers in the runs of one part of a settlement: every other message of 10,000, twice."""
+
+EXTENSION_MS_MAX: Final = 12 * HOUR_MS
+"""Longest a lease may be extended by at once."""
+
+RETRY_DELAY_MS_MAX: Final = 7 * DAY_MS
+"""Longest pause a consumer may ask for before the next attempt."""
+
+LOOK_AHEAD_MESSAGES_MAX: Final = 200_000
+"""Messages of one partition that may wait behind an earlier one of their key before the broker
+looks no further."""
+
 RESERVED_DISK_BYTES: Final = 0
 """Bytes kept free on the disk; a full disk is reported, not reserved against."""
 
@@ -146,4 +165,5 @@ assert VALUE_BYTES_MAX <= BATCH_BYTES_MAX
 assert PRODUCER_REQUESTS_IN_FLIGHT_MAX <= PRODUCER_BATCHES_REMEMBERED
 assert REQUEST_BYTES_MAX < REQUEST_BUFFER_BYTES_MAX
 assert 8 * FETCH_BYTES_MAX <= REPLY_BUFFER_BYTES_MAX, "an idle broker grants any fetch in full"
+assert 4 * POLL_MESSAGES_MAX <= SETTLE_RUNS_MAX, "what was polled can be settled at once"
 assert SEGMENT_BYTES < 2 * GiB

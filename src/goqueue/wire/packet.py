@@ -46,6 +46,11 @@ class Operation(IntEnum):
     PRODUCE = 21
     FETCH = 30
     OFFSETS = 31
+    POLL = 50
+    SETTLE = 51
+    COMMIT_OFFSETS = 52
+    GROUP_PROGRESS = 53
+    RESET_OFFSETS = 54
 
 
 class Packet(NamedTuple):

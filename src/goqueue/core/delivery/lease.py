@@ -1,0 +1,115 @@
+"""The leases of one ledger, by nonce, with the deadlines of each.
+
+Shape: calculator.
+"""
+
+from collections.abc import Iterator
+
+from pyroaring import BitMap64
+
+
+class Lease:
+    """Messages one member took in one poll."""
+
+    __slots__ = ("deadline_ms", "extended", "lease_ms", "member", "offsets")
+
+    def __init__(self, member: str, offsets: BitMap64, *, deadline_ms: int, lease_ms: int) -> None:
+        self.member = member
+        self.offsets = offsets
+        self.deadline_ms = deadline_ms
+        self.lease_ms = lease_ms
+        self.extended: dict[int, int] = {}
+        """Deadlines of single messages that were given another one than the rest."""
+
+    def deadline_of(self, offset: int) -> int:
+        """Return when a message must be settled."""
+        return self.extended.get(offset, self.deadline_ms)
+
+    def late(self, now_ms: int) -> BitMap64:
+        """Return the messages whose time is over."""
+        if not self.extended:
+            return self.offsets.copy() if now_ms >= self.deadline_ms else BitMap64()
+        own = BitMap64(offset for offset in self.extended if offset in self.offsets)
+        late = BitMap64(offset for offset in own if now_ms >= self.extended[offset])
+        return late | (self.offsets - own) if now_ms >= self.deadline_ms else late
+
+    def first_deadline_ms(self) -> int:
+        """Return when the first message must be settled."""
+        own = [due for offset, due in self.extended.items() if offset in self.offsets]
+        if len(own) < len(self.offsets):
+            own.append(self.deadline_ms)
+        return min(own)
+
+
+class Leases:
+    """Every live lease of a ledger."""
+
+    def __init__(self) -> None:
+        self._by_nonce: dict[int, Lease] = {}
+        self._in_flight: dict[str, int] = {}
+        self.offsets = BitMap64()
+        """All messages under lease."""
+
+    def __len__(self) -> int:
+        return len(self._by_nonce)
+
+    def __iter__(self) -> Iterator[tuple[int, Lease]]:
+        return iter(self._by_nonce.items())
+
+    def get(self, nonce: int) -> Lease | None:
+        """Return a live lease."""
+        return self._by_nonce.get(nonce)
+
+    def in_flight(self, member: str) -> int:
+        """Return how many messages a member holds."""
+        return self._in_flight.get(member, 0)
+
+    def held_by(self, member: str) -> list[int]:
+        """Return the nonces of a member's leases."""
+        return [nonce for nonce, lease in self._by_nonce.items() if lease.member == member]
+
+    def add(self, nonce: int, lease: Lease) -> None:
+        """Begin a lease."""
+        assert nonce not in self._by_nonce, "a nonce is used once"
+        self._by_nonce[nonce] = lease
+        self.offsets |= lease.offsets
+        self._in_flight[lease.member] = self.in_flight(lease.member) + len(lease.offsets)
+
+    def end(self, nonce: int, offsets: BitMap64) -> None:
+        """End the lease of some messages."""
+        lease = self._by_nonce[nonce]
+        lease.offsets -= offsets
+        self.offsets -= offsets
+        left = self._in_flight[lease.member] - len(offsets)
+        if left:
+            self._in_flight[lease.member] = left
+        else:
+            del self._in_flight[lease.member]
+        if not lease.offsets:
+            del self._by_nonce[nonce]
+
+    def drop(self, offsets: BitMap64) -> None:
+        """End whatever leases there are of some messages."""
+        for nonce, lease in list(self._by_nonce.items()):
+            held = lease.offsets & offsets
+            if held:
+                self.end(nonce, held)
+
+    def extend(self, nonce: int, offsets: BitMap64, *, deadline_ms: int, lease_ms: int) -> None:
+        """Give some messages of a lease another deadline."""
+        lease = self._by_nonce[nonce]
+        if len(offsets) == len(lease.offsets):
+            lease.deadline_ms, lease.lease_ms = deadline_ms, lease_ms
+            lease.extended.clear()
+        else:
+            lease.extended.update(dict.fromkeys(offsets, deadline_ms))
+
+    def renew_all(self, now_ms: int) -> None:
+        """Give every lease its whole time again, after a restart."""
+        for lease in self._by_nonce.values():
+            lease.extended.clear()
+            lease.deadline_ms = now_ms + lease.lease_ms
+
+    def first_deadline_ms(self) -> int | None:
+        """Return when the first lease is over."""
+        return min((one.first_deadline_ms() for one in self._by_nonce.values()), default=None)

@@ -1,0 +1,382 @@
+"""The delivery state of one partition for one consumer group.
+
+Shape: decider. The verbs only decide; ``apply`` only changes state. The same ``apply`` serves live
+traffic and recovery, so a recovered ledger cannot differ from the one that crashed. State is sets
+of offsets: what is settled is a prefix and a set behind it, what is leased or waits are sets, and
+all else behind the cursors is ready. What follows from time or from the log alone (who is ready again,
+the order of keys) is not stored but worked out anew after a restart.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from pyroaring import BitMap64
+
+from goqueue.base.ids import Offset
+from goqueue.base.limits import PRIORITIES
+from goqueue.core.decision import Decision
+from goqueue.core.delivery import events
+from goqueue.core.delivery.doom import Doom
+from goqueue.core.delivery.events import Event
+from goqueue.core.delivery.history import Histories
+from goqueue.core.delivery.key_order import KeyOrder
+from goqueue.core.delivery.lease import Lease, Leases
+from goqueue.core.delivery.picking import Pick, find_fresh, put_in_order, split_lanes
+from goqueue.core.delivery.runs import runs_of, set_of
+from goqueue.core.delivery.terms import LeaseTerms
+from goqueue.core.delivery.view import View
+from goqueue.core.delivery.waiting import Waiting
+from goqueue.core.priority.drr import LaneShares
+
+OUTCOME_INDEX: Final = {outcome: place for place, outcome in enumerate(events.OUTCOMES)}
+
+
+class Ledger:
+    """Knows what became of every message; hands out the next ones."""
+
+    def __init__(self, *, origin: Offset, by_key: bool, now_ms: int) -> None:
+        self.origin = origin
+        """Where the group began; what lies before was never its concern."""
+        self.committed = origin
+        """Everything before it is settled."""
+        self.done = BitMap64()
+        """What is settled behind the committed offset."""
+        self.leases = Leases()
+        self.waiting = Waiting()
+        self.histories = Histories()
+        self.dooms: dict[int, Doom] = {}
+        self.outcomes = [0] * len(events.OUTCOMES)
+        """How many messages ended in which way."""
+        self.keys = KeyOrder(origin) if by_key else None
+        self.shares = LaneShares(now_ms=now_ms)
+        self._doomed = BitMap64()
+        self._cursors = [int(origin)] * PRIORITIES
+        self._again = BitMap64()
+        self._missed = BitMap64()
+
+    def __repr__(self) -> str:
+        return (
+            f"<Ledger at {self.committed}: {len(self.done)} done behind it,"
+            f" {len(self.leases.offsets)} leased, {len(self.waiting.offsets)} waiting>"
+        )
+
+    # Picking and leasing.
+
+    def pick(self, view: View, limit: int, *, now_ms: int) -> Pick:
+        """Return the next messages, ``limit`` at most, without taking them yet."""
+        self._wake(now_ms)
+        if self.keys is not None:
+            return self._pick_heads(self.keys, view, limit, now_ms=now_ms)
+        again = split_lanes(view, self._again)
+        lanes: list[BitMap64] = []
+        looked: list[int] = []
+        for lane, given_back in enumerate(again):
+            cursor = max(self._cursors[lane], view.start_offset, self.committed)
+            wanted = limit - len(given_back)
+            if wanted <= 0:
+                lanes.append(given_back)
+                looked.append(cursor)
+                continue
+            fresh = find_fresh(view, lane, cursor, wanted, self.done)
+            lanes.append(given_back | fresh.offsets)
+            looked.append(fresh.looked_offset)
+        shares = self.shares.share([len(lane) for lane in lanes], limit, now_ms=now_ms)
+        offsets, order = put_in_order(shares, lanes)
+        cursors = [
+            self._cursor_after(lane, lanes[lane] - offsets, looked[lane])
+            for lane in range(PRIORITIES)
+        ]
+        missed, cancelled = BitMap64(), BitMap64()
+        if view.hidden or view.cancelled:
+            for lane, cursor in enumerate(cursors):
+                begin = max(self._cursors[lane], self.committed)
+                passed = view.lane_between(lane, begin, cursor) - self.done
+                missed |= passed & view.hidden
+                cancelled |= passed & view.cancelled
+        return Pick(offsets, order, tuple(cursors), missed, cancelled)
+
+    def _cursor_after(self, lane: int, left: BitMap64, looked: int) -> int:
+        """Return the cursor of a lane of which some found messages were left where they are."""
+        cursor = self._cursors[lane]
+        fresh = left.next_set_bit(cursor) if left and left.max() >= cursor else None
+        return max(cursor, looked) if fresh is None else max(cursor, fresh)
+
+    def _pick_heads(self, keys: KeyOrder, view: View, limit: int, *, now_ms: int) -> Pick:
+        ready = keys.heads - self.leases.offsets
+        for left_out in (self.waiting.offsets, self._doomed, view.hidden, view.cancelled):
+            if left_out:
+                ready -= left_out
+        lanes = split_lanes(view, ready)
+        shares = self.shares.share([len(lane) for lane in lanes], limit, now_ms=now_ms)
+        offsets, order = put_in_order(shares, lanes)
+        cancelled = keys.heads & view.cancelled if view.cancelled else BitMap64()
+        cursors = tuple(max(cursor, keys.looked_offset) for cursor in self._cursors)
+        return Pick(offsets, order, cursors, BitMap64(), cancelled)
+
+    def lease(
+        self, pick: Pick, kept: BitMap64, terms: LeaseTerms, *, gone: BitMap64, expired: BitMap64
+    ) -> Decision[Event, None]:
+        """Lease what was picked and could be read; what cannot be read will not be delivered."""
+        found: list[Event] = []
+        if gone:
+            found.append(events.Dropped(offsets=runs_of(gone), outcome=events.GONE))
+        if expired:
+            found.append(events.Dropped(offsets=runs_of(expired), outcome=events.EXPIRED))
+        if pick.cancelled:
+            found.append(events.Dropped(offsets=runs_of(pick.cancelled), outcome=events.CANCELLED))
+        has_moved = list(pick.cursors) != self._cursors
+        if kept or (has_moved and self.keys is None):
+            unread = pick.offsets - kept - gone - expired
+            found.append(
+                events.Leased(
+                    offsets=runs_of(kept),
+                    nonce=terms.nonce,
+                    member=terms.member,
+                    deadline_ms=terms.deadline_ms,
+                    lease_ms=terms.lease_ms,
+                    at_ms=terms.at_ms,
+                    cursors=pick.cursors,
+                    missed=runs_of(pick.missed),
+                    unread=runs_of(unread),
+                )
+            )
+        return Decision(tuple(found), None)
+
+    # Looking.
+
+    def unsettled(self, offsets: BitMap64) -> BitMap64:
+        """Return those of some offsets that are not settled."""
+        rest = offsets - self.done
+        if rest and rest.min() < self.committed:
+            rest.remove_range(rest.min(), self.committed)
+        return rest
+
+    def is_settled(self, offset: int) -> bool:
+        """Tell whether a message is settled."""
+        return offset < self.committed or offset in self.done
+
+    def ready_count(self, view: View) -> int:
+        """Return how many messages could be delivered now, were there no order of keys."""
+        total = max(view.end_offset - max(self.committed, view.start_offset), 0)
+        window = BitMap64()
+        if total:
+            window.add_range(max(self.committed, view.start_offset), view.end_offset)
+        busy = self.done | self.leases.offsets | self.waiting.offsets | self._doomed
+        return len(window - busy - view.hidden - view.cancelled)
+
+    def first_due_ms(self) -> int | None:
+        """Return when something happens by itself: a lease ends or a wait is over."""
+        moments = (self.leases.first_deadline_ms(), self.waiting.first_due_ms())
+        return min((moment for moment in moments if moment is not None), default=None)
+
+    def due(self, offsets: BitMap64) -> bool:
+        """Take notice that delayed messages are due; tell whether any was passed over before."""
+        woken = self._missed & offsets
+        self._missed -= woken
+        self._again |= woken
+        return bool(woken) or self.keys is not None
+
+    def _wake(self, now_ms: int) -> None:
+        first = self.waiting.first_due_ms()
+        if first is not None and first <= now_ms:
+            self._again |= self.waiting.advance(now_ms)
+
+    # Changing.
+
+    def apply(self, event: Event) -> None:  # noqa: C901 - one case for each event
+        """Change state by one event."""
+        match event:
+            case events.Leased():
+                self._lease(event)
+            case events.Acked(offsets=runs, nonce=nonce):
+                offsets = set_of(runs)
+                self.leases.end(nonce, offsets)
+                self._settle(offsets, events.ACKED)
+            case events.Returned(offsets=runs, nonce=nonce):
+                self._give_back(event, set_of(runs), nonce)
+            case events.Extended(offsets=runs, nonce=nonce):
+                self.leases.extend(
+                    nonce, set_of(runs), deadline_ms=event.deadline_ms, lease_ms=event.lease_ms
+                )
+            case events.Doomed(offsets=runs, nonce=nonce):
+                self._doom(event, set_of(runs), nonce)
+            case events.MoveBegun(offsets=runs):
+                self._begin_move(event, set_of(runs))
+            case events.Moved(offsets=runs):
+                self._settle(set_of(runs), events.DEAD)
+            case events.Dropped(offsets=runs, outcome=outcome):
+                self._drop(set_of(runs), outcome)
+            case events.Reset(offset=offset):
+                self._reset(Offset(offset))
+            case events.Restored():
+                self._restore(event)
+
+    def _lease(self, event: events.Leased) -> None:
+        offsets = set_of(event.offsets)
+        self._cursors = [
+            max(old, new) for old, new in zip(self._cursors, event.cursors, strict=True)
+        ]
+        if event.missed:
+            self._missed |= set_of(event.missed)
+        if event.unread:
+            self._again |= self.unsettled(set_of(event.unread))
+        if offsets:
+            self._again -= offsets
+            self.waiting.discard(offsets)
+            self.leases.add(
+                event.nonce,
+                Lease(
+                    event.member, offsets, deadline_ms=event.deadline_ms, lease_ms=event.lease_ms
+                ),
+            )
+
+    def _give_back(self, event: events.Returned, offsets: BitMap64, nonce: int) -> None:
+        lease = self.leases.get(nonce)
+        assert lease is not None, "what comes back was leased"
+        if event.is_counted:
+            self.histories.add(offsets, member=lease.member, error=event.error, at_ms=event.at_ms)
+        self.leases.end(nonce, offsets)
+        if event.backoff_ms:
+            self.waiting.add(offsets, due_ms=event.due_ms, backoff_ms=event.backoff_ms)
+        else:
+            self._again |= offsets
+
+    def _doom(self, event: events.Doomed, offsets: BitMap64, nonce: int) -> None:
+        lease = self.leases.get(nonce)
+        if lease is not None:
+            self.histories.add(offsets, member=lease.member, error=event.error, at_ms=event.at_ms)
+            self.leases.end(nonce, offsets)
+        self._doomed |= offsets
+        for offset in offsets:
+            self.dooms[offset] = Doom(reason=event.reason)
+
+    def _begin_move(self, event: events.MoveBegun, offsets: BitMap64) -> None:
+        self._again -= offsets
+        self.waiting.discard(offsets)
+        self._doomed |= offsets
+        for offset in offsets:
+            known = self.dooms.get(offset)
+            self.dooms[offset] = Doom(
+                reason=known.reason if known else event.reason,
+                topic=event.topic,
+                partition=event.partition,
+                from_offset=Offset(event.from_offset),
+            )
+
+    def _drop(self, offsets: BitMap64, outcome: str) -> None:
+        offsets = self.unsettled(offsets)
+        self.leases.drop(offsets & self.leases.offsets)
+        self._settle(offsets, outcome)
+
+    def _settle(self, offsets: BitMap64, outcome: str) -> None:
+        self.outcomes[OUTCOME_INDEX[outcome]] += len(offsets)
+        self.done |= offsets
+        if self._again:
+            self._again -= offsets
+        if self._missed:
+            self._missed -= offsets
+        if self.waiting.offsets:
+            self.waiting.discard(offsets)
+        self.histories.forget(offsets)
+        if self._doomed:
+            for offset in self._doomed & offsets:
+                del self.dooms[offset]
+            self._doomed -= offsets
+        if self.keys is not None:
+            self.keys.settle(offsets)
+        self._advance()
+
+    def _advance(self) -> None:
+        """Move the committed offset over what is settled without a gap."""
+        start = self.committed
+        if start not in self.done:
+            return
+        low, high = int(start), self.done.max() + 1
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self.done.contains_range(start, middle):
+                low = middle
+            else:
+                high = middle - 1
+        self.done.remove_range(start, low)
+        self.committed = Offset(low)
+
+    def _reset(self, offset: Offset) -> None:
+        fresh = Ledger(origin=offset, by_key=self.keys is not None, now_ms=0)
+        for name in ("leases", "waiting", "histories", "dooms", "keys", "_doomed", "_cursors"):
+            setattr(self, name, getattr(fresh, name))
+        self.origin = self.committed = offset
+        self.done, self._again, self._missed = BitMap64(), BitMap64(), BitMap64()
+        self.outcomes = [0] * len(events.OUTCOMES)
+
+    # Recovery.
+
+    def revive(self, view: View, *, now_ms: int) -> Decision[Event, None]:
+        """Work out, after a replay, what is not stored; return what must be settled now."""
+        self.leases.renew_all(now_ms)
+        self.waiting.renew_all(now_ms)
+        self.shares = LaneShares(now_ms=now_ms)
+        self.keys = KeyOrder(self.committed) if self.keys is not None else None
+        behind = BitMap64()
+        for lane, cursor in enumerate(self._cursors):
+            behind |= view.lane_between(lane, self.committed, cursor)
+        behind -= self.done
+        behind -= self.leases.offsets
+        behind -= self.waiting.offsets
+        behind -= self._doomed
+        self._missed = behind & view.hidden
+        cancelled = behind & view.cancelled
+        self._again = behind - self._missed - cancelled
+        if not cancelled:
+            return Decision((), None)
+        dropped = events.Dropped(offsets=runs_of(cancelled), outcome=events.CANCELLED)
+        return Decision((dropped,), None)
+
+    def snapshot(self) -> Iterable[Event]:
+        """Return the event that rebuilds this state."""
+        done = self.done.copy()
+        done.run_optimize()
+        yield events.Restored(
+            origin=self.origin,
+            committed=self.committed,
+            done=done.serialize(),
+            cursors=tuple(self._cursors),
+            outcomes=list(self.outcomes),
+            leases=[
+                events.LeaseKept(
+                    nonce=nonce,
+                    member=lease.member,
+                    offsets=runs_of(lease.offsets),
+                    deadline_ms=lease.deadline_ms,
+                    lease_ms=lease.lease_ms,
+                )
+                for nonce, lease in self.leases
+            ],
+            waits=[
+                events.WaitKept(offset=offset, due_ms=due, backoff_ms=backoff)
+                for offset, due, backoff in self.waiting
+            ],
+            history=self.histories.kept(),
+            dooms=[doom.kept(offset) for offset, doom in self.dooms.items()],
+        )
+
+    def _restore(self, event: events.Restored) -> None:
+        self._reset(Offset(event.committed))
+        self.origin = Offset(event.origin)
+        self.done = BitMap64.deserialize(event.done)
+        self.outcomes = list(event.outcomes)
+        self._cursors = list(event.cursors)
+        for kept in event.leases:
+            lease = Lease(
+                kept.member,
+                set_of(kept.offsets),
+                deadline_ms=kept.deadline_ms,
+                lease_ms=kept.lease_ms,
+            )
+            self.leases.add(kept.nonce, lease)
+        for wait in event.waits:
+            self.waiting.add([wait.offset], due_ms=wait.due_ms, backoff_ms=wait.backoff_ms)
+        self.histories.restore(event.history)
+        for doom in event.dooms:
+            self.dooms[doom.offset] = Doom.restore(doom)
+            self._doomed.add(doom.offset)

@@ -1,0 +1,40 @@
+"""What a ledger sees of its partition.
+
+Shape: codec.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from pyroaring import BitMap64
+
+from goqueue.base.ids import Offset
+from goqueue.base.limits import PRIORITIES
+from goqueue.core.record.message import Priority
+
+
+class View(NamedTuple):
+    """The range of visible messages, their lanes, and what may not be delivered (yet)."""
+
+    start_offset: Offset
+    end_offset: Offset
+    lanes: Sequence[BitMap64]
+    """Messages by priority; the normal lane is what is in no other."""
+    hidden: BitMap64
+    cancelled: BitMap64
+
+    def urgent_lanes(self) -> list[int]:
+        """Return the lanes beside the normal one that have any message."""
+        return [lane for lane in range(PRIORITIES) if lane != Priority.NORMAL and self.lanes[lane]]
+
+    def lane_between(self, lane: int, start: int, end: int) -> BitMap64:
+        """Return the messages of a lane in a half-open range."""
+        window = BitMap64()
+        if start >= end:
+            return window
+        window.add_range(start, end)
+        if lane != Priority.NORMAL:
+            return window & self.lanes[lane]
+        for other in self.urgent_lanes():
+            window -= self.lanes[other]
+        return window

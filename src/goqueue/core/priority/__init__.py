@@ -1,0 +1,1 @@
+"""Five lanes, each with its share."""
