@@ -128,6 +128,42 @@ class ReceiptExpiredError(GoQueueError):
     code = "receipt_expired"
 
 
+class GroupNotFoundError(GoQueueError):
+    """No such consumer group."""
+
+    code = "group_not_found"
+
+
+class UnknownMemberError(GoQueueError):
+    """The group has no such member; it left, or its session ended. Join again."""
+
+    code = "unknown_member"
+
+
+class StaleGenerationError(GoQueueError):
+    """The group was rebalanced since this generation, or never had it. Join again."""
+
+    code = "stale_generation"
+
+
+class GroupConflictError(GoQueueError):
+    """The group has members and works by other options than the join asks for."""
+
+    code = "group_conflict"
+
+
+class GroupNotEmptyError(GoQueueError):
+    """The group has members; it is deleted only when that is asked for with force."""
+
+    code = "group_not_empty"
+
+
+class NoRebalanceError(GoQueueError):
+    """Nothing of this member's is being revoked."""
+
+    code = "no_rebalance"
+
+
 class DiskFullError(GoQueueError):
     """There is no room on the disk; nothing was written."""
 

@@ -23,6 +23,15 @@ Epoch = NewType("Epoch", int)
 Sequence = NewType("Sequence", int)
 """Ordinal of a message among those one producer life sent to one partition, from 0."""
 
+GroupId = NewType("GroupId", str)
+"""A name that has passed ``names.group_name``."""
+
+MemberId = NewType("MemberId", str)
+"""One member of a group, from its join to its leaving: ``{client_id}-{hex}``."""
+
+Generation = NewType("Generation", int)
+"""How often the assignment of a group was made anew; the first is 1."""
+
 NO_PRODUCER = ProducerId(0)
 
 

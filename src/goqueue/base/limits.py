@@ -5,7 +5,7 @@ A limit is checked before anything is allocated for what it bounds. Sizes are in
 
 from typing import Final
 
-from goqueue.base.units import DAY_MS, HOUR_MS, GiB, KiB, MiB
+from goqueue.base.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, GiB, KiB, MiB
 
 NAME_CHARACTERS_MAX: Final = 249
 """Longest name: a directory name of 255 with room for suffixes such as ``.dlq``."""
@@ -149,6 +149,57 @@ LOOK_AHEAD_MESSAGES_MAX: Final = 200_000
 """Messages of one partition that may wait behind an earlier one of their key before the broker
 looks no further."""
 
+GROUPS_MAX: Final = 10_000
+"""Most consumer groups of one broker: each is held in memory and swept every second."""
+
+GROUP_MEMBERS_MAX: Final = 1_000
+"""Most members of one group: every change of one looks at all of them."""
+
+GROUP_TOPICS_MAX: Final = 256
+"""Most topics one member subscribes to."""
+
+GROUP_PARTITIONS_MAX: Final = 20_000
+"""Most partitions a group may share out: an assignment is one record of the log."""
+
+CLIENT_ID_CHARACTERS_MAX: Final = NAME_CHARACTERS_MAX
+"""Longest name a member gives itself."""
+
+MEMBER_ID_CHARACTERS_MAX: Final = CLIENT_ID_CHARACTERS_MAX + 17
+"""A client id, a dash and sixteen digits."""
+
+SESSION_TIMEOUT_MS_MIN: Final = 3 * SECOND_MS
+"""Shortest silence after which a member counts as gone: a few sweeps and heartbeats."""
+
+SESSION_TIMEOUT_MS_MAX: Final = 30 * MINUTE_MS
+"""Longest; its partitions stand still for so long when a member dies."""
+
+REVOCATION_TIMEOUT_MS_MIN: Final = SECOND_MS
+"""Shortest time a member gets to finish what is taken from it."""
+
+REVOCATION_TIMEOUT_MS_MAX: Final = 30 * MINUTE_MS
+"""Longest time one member may hold up what another waits for."""
+
+VISIBILITY_TIMEOUT_MS_MIN: Final = SECOND_MS
+"""Shortest lease: below it messages come back while they travel."""
+
+VISIBILITY_TIMEOUT_MS_MAX: Final = 12 * HOUR_MS
+"""Longest lease: a lost message waits for so long."""
+
+RETRIES_MAX: Final = 1_000
+"""Most redeliveries before a message is a dead letter."""
+
+IN_FLIGHT_MAX: Final = 100_000
+"""Most messages one member may hold leased."""
+
+BACKOFF_MS_MAX: Final = 12 * HOUR_MS
+"""Longest wait before a message is tried again."""
+
+AUTO_COMMIT_INTERVAL_MS_MIN: Final = 100
+"""Shortest pause between two automatic commits of a member."""
+
+AUTO_COMMIT_INTERVAL_MS_MAX: Final = HOUR_MS
+"""Longest; so much is read again after a crash."""
+
 RESERVED_DISK_BYTES: Final = 0
 """Bytes kept free on the disk; a full disk is reported, not reserved against."""
 
@@ -166,4 +217,6 @@ assert PRODUCER_REQUESTS_IN_FLIGHT_MAX <= PRODUCER_BATCHES_REMEMBERED
 assert REQUEST_BYTES_MAX < REQUEST_BUFFER_BYTES_MAX
 assert 8 * FETCH_BYTES_MAX <= REPLY_BUFFER_BYTES_MAX, "an idle broker grants any fetch in full"
 assert 4 * POLL_MESSAGES_MAX <= SETTLE_RUNS_MAX, "what was polled can be settled at once"
+
+assert PARTITIONS_MAX <= GROUP_PARTITIONS_MAX, "any one topic can be consumed by a group"
 assert SEGMENT_BYTES < 2 * GiB

@@ -4,7 +4,7 @@ import re
 from typing import Final
 
 from goqueue.base.errors import InvalidNameError
-from goqueue.base.ids import TopicName
+from goqueue.base.ids import GroupId, TopicName
 from goqueue.base.limits import NAME_CHARACTERS_MAX
 
 INTERNAL_PREFIX: Final = "__"
@@ -30,6 +30,14 @@ def check_name(name: object, *, field: str) -> str:
 def topic_name(name: object) -> TopicName:
     """Return a checked topic name; internal ones pass too."""
     return TopicName(check_name(name, field="topic name"))
+
+
+def group_name(name: object) -> GroupId:
+    """Return a checked name of a consumer group; the broker keeps none for itself."""
+    checked = check_name(name, field="group name")
+    if is_internal(checked):
+        raise InvalidNameError("group names beginning with '__' belong to the broker")
+    return GroupId(checked)
 
 
 def is_internal(name: str) -> bool:

@@ -1,0 +1,1 @@
+"""Consumer groups: who is in them, and who may read which partition."""

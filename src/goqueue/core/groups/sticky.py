@@ -1,0 +1,151 @@
+"""The sticky assignor: as even as the subscriptions allow, with as few moves as can be.
+
+Shape: calculator. Members keep what they have; what nobody has goes to whoever has least; then
+partitions wander from the heavy to the light. One may reach the other through third members: A
+hands a partition to B, and B one of another topic to C, which does not read A's. A pass ends when
+no such chain makes two members more even; with equal subscriptions they differ by one at most.
+"""
+
+import heapq
+from collections import deque
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
+
+from goqueue.base.ids import MemberId, PartitionId, TopicName, TopicPartition
+
+
+def assign_sticky(
+    members: Mapping[MemberId, AbstractSet[TopicName]],
+    partitions: Mapping[TopicName, int],
+    current: Mapping[MemberId, AbstractSet[TopicPartition]],
+) -> dict[MemberId, set[TopicPartition]]:
+    """Return who shall own what, near to who owns what now."""
+    held: dict[TopicName, dict[MemberId, set[int]]] = {}
+    for member, owned in current.items():
+        for one in owned:
+            held.setdefault(one.topic, {}).setdefault(member, set()).add(one.partition)
+    balance = _Balance(members)
+    for topic in sorted(partitions):
+        balance.place(topic, partitions[topic], held.get(topic, {}))
+    balance.level()
+    return {member: set(balance.owned_by(member)) for member in members}
+
+
+class _Balance:
+    """An assignment being made even. Ties go to the smaller member id, so it is deterministic."""
+
+    def __init__(self, members: Mapping[MemberId, AbstractSet[TopicName]]) -> None:
+        self._members = sorted(members)
+        self._readers: dict[TopicName, list[MemberId]] = {}
+        for member in self._members:
+            for topic in members[member]:
+                self._readers.setdefault(topic, []).append(member)
+        self._load = dict.fromkeys(self._members, 0)
+        # Two piles by member and topic: what it had before, and what it was given here.
+        self._kept: dict[MemberId, dict[TopicName, set[int]]] = {m: {} for m in self._members}
+        self._given: dict[MemberId, dict[TopicName, set[int]]] = {m: {} for m in self._members}
+        self._first_owner: dict[TopicPartition, MemberId] = {}
+
+    def owned_by(self, member: MemberId) -> Iterable[TopicPartition]:
+        """Yield what a member owns."""
+        for piles in (self._kept[member], self._given[member]):
+            for topic, numbers in piles.items():
+                for number in numbers:
+                    yield TopicPartition(topic, PartitionId(number))
+
+    def place(
+        self, topic: TopicName, count: int, held: Mapping[MemberId, AbstractSet[int]]
+    ) -> None:
+        """Leave a topic's partitions with their owners, and give the others to the lightest."""
+        readers = self._readers.get(topic, [])
+        if not readers:
+            return
+        free = set(range(count))
+        for member in readers:
+            mine = free.intersection(held.get(member, ()))
+            free -= mine
+            self._kept[member][topic] = mine
+            self._load[member] += len(mine)
+            for number in mine:
+                self._first_owner[TopicPartition(topic, PartitionId(number))] = member
+        heap = [(self._load[member], member) for member in readers]
+        heapq.heapify(heap)
+        for number in sorted(free):
+            load, member = heap[0]
+            self._given[member].setdefault(topic, set()).add(number)
+            self._load[member] = load + 1
+            heapq.heapreplace(heap, (load + 1, member))
+
+    def level(self) -> None:
+        """Let partitions wander until nobody can be relieved."""
+        settled: set[MemberId] = set()
+        heavy = [(-load, member) for member, load in self._load.items()]
+        heapq.heapify(heavy)
+        while heavy:
+            load, member = heapq.heappop(heavy)
+            if member in settled or -load != self._load[member]:
+                continue
+            path = self._find_relief(member, settled)
+            for giver, (topic, taker) in path:
+                self._move(topic, giver, taker)
+            if path:
+                taker = path[-1][1][1]
+                heapq.heappush(heavy, (-self._load[member], member))
+                heapq.heappush(heavy, (-self._load[taker], taker))
+
+    def _find_relief(
+        self, start: MemberId, settled: set[MemberId]
+    ) -> list[tuple[MemberId, tuple[TopicName, MemberId]]]:
+        """Return the shortest chain of gifts to the lightest member that is two lighter or more.
+
+        Where there is none, nobody who can be reached from here can be relieved either: a chain
+        from a lighter one of them would be a chain from here. So they are all settled.
+        """
+        came_from: dict[MemberId, tuple[MemberId, TopicName]] = {}
+        seen = {start}
+        topics_seen: set[TopicName] = set()
+        queue = deque([start])
+        while queue:
+            giver = queue.popleft()
+            for topic in sorted(self._topics_of(giver) - topics_seen):
+                topics_seen.add(topic)
+                reached = [one for one in self._readers[topic] if one not in seen]
+                seen.update(reached)
+                queue.extend(reached)
+                came_from |= dict.fromkeys(reached, (giver, topic))
+                light = min(reached, key=self._load.__getitem__, default=start)
+                if self._load[light] <= self._load[start] - 2:
+                    return _chain(start, light, came_from)
+        settled |= seen
+        return []
+
+    def _topics_of(self, member: MemberId) -> set[TopicName]:
+        held = (self._kept[member].items(), self._given[member].items())
+        return {topic for piles in held for topic, numbers in piles if numbers}
+
+    def _move(self, topic: TopicName, giver: MemberId, taker: MemberId) -> None:
+        """Hand one partition on, rather one that would move anyway, rather home than away."""
+        given = self._given[giver].get(topic, set())
+        kept = self._kept[giver].get(topic, set())
+        pile = given or kept
+        names = {TopicPartition(topic, PartitionId(number)): number for number in pile}
+        home = [number for name, number in names.items() if self._first_owner.get(name) == taker]
+        number = max(home) if home else max(pile)
+        pile.remove(number)
+        target = self._kept if home else self._given
+        target[taker].setdefault(topic, set()).add(number)
+        self._load[giver] -= 1
+        self._load[taker] += 1
+
+
+def _chain(
+    start: MemberId, end: MemberId, came_from: Mapping[MemberId, tuple[MemberId, TopicName]]
+) -> list[tuple[MemberId, tuple[TopicName, MemberId]]]:
+    """Return the gifts that lead from start to end, in this order."""
+    gifts: list[tuple[MemberId, tuple[TopicName, MemberId]]] = []
+    taker = end
+    while taker != start:
+        giver, topic = came_from[taker]
+        gifts.append((giver, (topic, taker)))
+        taker = giver
+    return gifts[::-1]
