@@ -67,8 +67,8 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self._counter_names: list[str] = []
-        broker = self._counter("broker")
-        storage = self._counter("storage")
+        broker = self.counter("broker")
+        storage = self.counter("storage")
         self.messages_published = broker("messages_published", "Messages published", "topic")
         self.bytes_published = broker("bytes_published", "Frame bytes published", "topic")
         self.messages_consumed = broker(
@@ -81,15 +81,15 @@ class Metrics:
         self.priority_published = broker(
             "priority_messages_published", "Messages published by lane", "topic", "priority"
         )
-        self.publish_latency = self._histogram(
+        self.publish_latency = self.histogram(
             "broker", "publish_latency_seconds", "From request to ack", "topic"
         )
-        self.fetch_latency = self._histogram(
+        self.fetch_latency = self.histogram(
             "broker", "fetch_latency_seconds", "Time to answer a read", "topic", "consumer_group"
         )
         self.fsyncs = storage("fsync", "Syncs of a log", "topic")
         self.fsync_errors = storage("fsync_errors", "Syncs that failed", "topic")
-        self.fsync_latency = self._histogram(
+        self.fsync_latency = self.histogram(
             "storage", "fsync_latency_seconds", "Time of one sync", "topic"
         )
         self.active_connections = Gauge(
@@ -101,13 +101,16 @@ class Metrics:
         PlatformCollector(registry=self.registry)
         GCCollector(registry=self.registry)
 
-    def _counter(self, subsystem: str) -> Callable[..., Counter]:
+    def counter(self, subsystem: str) -> Callable[..., Counter]:
+        """Return what makes the counters of a subsystem."""
+
         def make(name: str, text: str, *labels: str) -> Counter:
             return Counter(f"goqueue_{subsystem}_{name}", text, labels, registry=self.registry)
 
         return make
 
-    def _histogram(self, subsystem: str, name: str, text: str, *labels: str) -> Histogram:
+    def histogram(self, subsystem: str, name: str, text: str, *labels: str) -> Histogram:
+        """Make a histogram of durations."""
         return Histogram(
             f"goqueue_{subsystem}_{name}",
             text,

@@ -25,6 +25,7 @@ from goqueue.observability.metrics import Metrics
 from goqueue.runtime.clock import Clock, SystemClock
 from goqueue.runtime.commit import Committer
 from goqueue.runtime.gauges import storage_metrics
+from goqueue.runtime.groups import Groups
 from goqueue.runtime.maintenance import Maintenance
 from goqueue.runtime.state_log import (
     STATE_PARTITIONS,
@@ -66,6 +67,7 @@ class Broker:
         self._maintenance: Maintenance | None = None
         self._is_stopping = False
         self.state = StateLog(self._open_state_topic, self.clock)
+        self.groups = Groups(self.state, self._topics, clock=self.clock, metrics=self.metrics)
 
     def __repr__(self) -> str:
         return (
@@ -107,10 +109,12 @@ class Broker:
         for record in self._catalog.topics.values():
             self._open(record)
         self.state.recover(self._topics.get(TopicName(STATE_TOPIC)))
+        self.groups.recover()
         self._compact_journal()
         self.metrics.collect_from(lambda: storage_metrics(self._topics))
         self._maintenance = Maintenance(self)
         self._maintenance.start()
+        self.groups.start()
         log.info("broker started", topics=len(self._topics), data_dir=self.config.data_dir)
 
     async def stop(self) -> None:
@@ -118,6 +122,7 @@ class Broker:
         if self._journal is None or self._is_stopping:
             return
         self._is_stopping = True
+        await self.groups.stop()
         if self._maintenance is not None:
             await self._maintenance.stop()
         if self._committer is not None:
@@ -174,6 +179,7 @@ class Broker:
                 self._commit(self._catalog.delete(decision.reply.name))
                 self._remove_files(decision.reply.name)
             raise
+        self.groups.recount(decision.reply.name)
         log.info("topic created", topic=decision.reply.name, partitions=partitions)
         return topic
 
@@ -204,6 +210,7 @@ class Broker:
             partition.abandon()
         self.metrics.forget(name)
         self._remove_files(decision.reply.name)
+        self.groups.recount(name)
         log.info("topic deleted", topic=name)
 
     def _open(self, record: catalog.Topic) -> Topic:

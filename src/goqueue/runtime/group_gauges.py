@@ -1,0 +1,31 @@
+"""What can be read off the groups when somebody scrapes the metrics."""
+
+from collections.abc import Iterator, Mapping
+
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+
+from goqueue.base.ids import GroupId
+from goqueue.core.groups.states import State
+from goqueue.observability.group_metrics import LABEL
+from goqueue.runtime.hosted_group import HostedGroup
+
+
+def group_metrics(groups: Mapping[GroupId, HostedGroup]) -> Iterator[Metric]:
+    """Yield how large each group is and where it stands."""
+    members = _gauge("group_members", "Members of a group")
+    generation = _gauge("group_generation", "Generation of a group")
+    assigned = _gauge("assigned_partitions", "Partitions that have an owner")
+    state = _gauge("group_state", "1 for the state a group is in", "state")
+    for name, hosted in groups.items():
+        members.add_metric([name], len(hosted.members))
+        generation.add_metric([name], hosted.generation)
+        owned = (hosted.group.owned_by(member) for member in hosted.members)
+        assigned.add_metric([name], len(set().union(*owned)))
+        for one in State:
+            state.add_metric([name, one.value], float(one is hosted.state))
+    yield from (members, generation, assigned, state)
+
+
+def _gauge(name: str, text: str, *labels: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"goqueue_consumer_{name}", text, labels=[LABEL, *labels])
