@@ -142,9 +142,9 @@ class HostedGroup:
         silence_ms = self._clock.monotonic_ms() - self.group.heard_ms(member_id)
         return self._clock.now_ms() - silence_ms
 
-    def deadline_at_ms(self) -> int | None:
-        """Return when what is to be revoked will be taken, by the clock on the wall."""
-        deadline_ms = self.group.deadline_ms
+    def deadline_at_ms(self, member_id: MemberId) -> int | None:
+        """Return when what a member is to give up will be taken, by the clock on the wall."""
+        deadline_ms = self.group.deadline_ms(member_id)
         if deadline_ms is None:
             return None
         return self._clock.now_ms() + deadline_ms - self._clock.monotonic_ms()

@@ -125,13 +125,19 @@ class Group(Roster):
 
     def force(self, *, now_ms: int) -> Decision[Event, None]:
         """Take what was not given up in time."""
-        if self._deadline_ms is None or now_ms < self._deadline_ms:
+        if not self._deadlines_ms:
             return Decision((), None)
-        taken = [
-            Revoked(member_id=member, partitions=rebalance.by_topic(rest), is_forced=True)
-            for member, rest in self.pending.items()
+        pending = self.pending
+        late = [one for one, deadline in self._deadlines_ms.items() if deadline <= now_ms]
+        taken: list[Event] = [
+            Revoked(
+                member_id=member, partitions=rebalance.by_topic(pending[member]), is_forced=True
+            )
+            for member in late
         ]
-        return Decision((*taken, Completed(generation=self.generation)), None)
+        if taken and len(taken) == len(pending):
+            taken.append(Completed(generation=self.generation))
+        return Decision(tuple(taken), None)
 
     def recount(self, *, partitions: Partitions) -> Decision[Event, None]:
         """Follow topics that grew, came or went."""
@@ -154,6 +160,9 @@ class Group(Roster):
         """Return the options a join brings to an empty group; refuse others to a group at work."""
         stated = read_options(request.options)
         protocol = _choose("protocol", request.protocol, PROTOCOLS, self.protocol)
+        if self.members and self.options.is_shared:
+            # Nothing is ever rebalanced there, so every protocol will do.
+            protocol = self.protocol
         assignor = _choose("assignor", request.assignor, ASSIGNORS, self.assignor)
         opened = Opened(
             created_ms=self.created_ms if self._is_opened else now_ms,

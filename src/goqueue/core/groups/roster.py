@@ -47,7 +47,7 @@ class Roster:
         self._target: dict[MemberId, set[TopicPartition]] = {}
         self._heirs: dict[TopicPartition, MemberId] = {}
         self._heard_ms: dict[MemberId, int] = {}
-        self._deadline_ms: int | None = None
+        self._deadlines_ms: dict[MemberId, int] = {}
 
     def __repr__(self) -> str:
         return (
@@ -67,10 +67,9 @@ class Roster:
         """Every topic somebody subscribes to, in the order they were first named."""
         return list(dict.fromkeys(t for member in self.members.values() for t in member.topics))
 
-    @property
-    def deadline_ms(self) -> int | None:
-        """When partitions that are to be given up are taken, on the monotonic clock."""
-        return self._deadline_ms
+    def deadline_ms(self, member_id: MemberId) -> int | None:
+        """Return when what a member is to give up will be taken, on the monotonic clock."""
+        return self._deadlines_ms.get(member_id)
 
     def heard_ms(self, member_id: MemberId) -> int:
         """Return when a member was last heard of, on the monotonic clock."""
@@ -171,9 +170,8 @@ class Roster:
                 self.generation = event.generation
                 self.partitions = {}
                 self._forget(dict(self.members))
-                self._deadline_ms = None
             case Completed() | Deleted():
-                self._deadline_ms = None
+                self._deadlines_ms.clear()
 
     def _note(self, event: Opened | Joined | Counted) -> None:
         match event:
@@ -195,8 +193,11 @@ class Roster:
 
     def _forget(self, members: Iterable[MemberId]) -> None:
         for member in members:
-            for of_members in (self.members, self._owned, self._target, self._heard_ms):
-                of_members.pop(member, None)
+            self.members.pop(member, None)
+            self._owned.pop(member, None)
+            self._target.pop(member, None)
+            self._heard_ms.pop(member, None)
+            self._deadlines_ms.pop(member, None)
 
     def _begin(self, event: Begun) -> None:
         self.generation = event.generation
@@ -204,7 +205,6 @@ class Roster:
         self._target = rebalance.assignment_of(event.target)
         self._owned = rebalance.assignment_of(event.target if event.owned is None else event.owned)
         self._heirs = {one: member for member, ones in self._target.items() for one in ones}
-        self._deadline_ms = None
 
     def _hand_over(self, giver: MemberId, partitions: set[TopicPartition]) -> None:
         self._owned[giver] -= partitions
@@ -220,21 +220,23 @@ class Roster:
         self._heard_ms[self.get(member_id).id] = now_ms
 
     def wake(self, *, now_ms: int) -> None:
-        """Give those who have none their time: new members a session, a rebalance its deadline.
+        """Give those who have none their time: new members a session, who gives up a deadline.
 
-        After a restart, that is everybody.
+        After a restart, that is everybody. A deadline stays when the next change overtakes it.
         """
         for member in self.members:
             self._heard_ms.setdefault(member, now_ms)
-        if self.state is State.REBALANCING and self._deadline_ms is None:
-            self._deadline_ms = now_ms + self.options.revocation_timeout_ms
+        if self.state is State.REBALANCING:
+            last_ms = now_ms + self.options.revocation_timeout_ms
+            known = self._deadlines_ms
+            self._deadlines_ms = {member: known.get(member, last_ms) for member in self.pending}
 
     def excuse(self, duration_ms: int) -> None:
         """Let a time not count in which nobody could have been heard."""
         for member in self._heard_ms:
             self._heard_ms[member] += duration_ms
-        if self._deadline_ms is not None:
-            self._deadline_ms += duration_ms
+        for member in self._deadlines_ms:
+            self._deadlines_ms[member] += duration_ms
 
     def snapshot(self) -> list[Event]:
         """Return the events that rebuild this state."""
