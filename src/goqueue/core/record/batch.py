@@ -176,14 +176,18 @@ class PackedBatch(msgspec.Struct, frozen=True, gc=False):
         """Return how many messages there are."""
         return self.fields.rows
 
-    def frame(self, stamp: ProducerStamp) -> bytes:
+    def frame(
+        self,
+        stamp: ProducerStamp,
+        offset: Offset = Offset(0),  # noqa: B008 - a NewType of an int
+    ) -> bytes:
         """Return the frame under a producer's stamp."""
         block = encode_fields(msgspec.structs.replace(self.fields, stamp=stamp))
         rest = b"".join((_PADDING, self.value, block))
         header = FrameHeader(
             BATCH | HAS_HEADERS | (COMPRESSED if self.fields.compression else 0),
             0,
-            Offset(0),
+            offset,
             self.last_timestamp_us * NS_PER_US,
             PRIORITY_NORMAL,
             BATCH_KEY_BYTES,

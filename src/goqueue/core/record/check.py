@@ -34,6 +34,7 @@ from goqueue.core.record.frame import (
     verify,
 )
 from goqueue.core.record.headers import OWN_HEADERS_BYTES
+from goqueue.core.record.queue_rows import DELAY_ID, QueueRows, rows_of_batch, rows_of_row
 from goqueue.core.record.row import Row
 from goqueue.core.record.stamp import ProducerStamp, Repeat
 
@@ -57,6 +58,8 @@ class CheckedFrame(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     repeats: tuple[Repeat, ...] = ()
     lanes: tuple[int, ...] | None = None
     """Messages by priority, most urgent first; None where all are normal."""
+    queue: QueueRows | None = None
+    """What the queue treats in a way of its own; None for most frames."""
 
 
 def check_frames(buffer: memoryview, *, now_ms: int) -> list[CheckedFrame]:
@@ -95,6 +98,7 @@ def _check_row(header: FrameHeader, frame: memoryview) -> CheckedFrame:
         first_timestamp_us=row.timestamp_us,
         dedup_ids=None if row.dedup_id is None else (row.dedup_id,),
         lanes=_ROW_LANES[header.priority],
+        queue=rows_of_row(row),
     )
 
 
@@ -107,6 +111,7 @@ def _check_batch(header: FrameHeader, frame: memoryview) -> CheckedFrame:
     payload = batch_payload(fields, header, frame)
     _refuse_inner_compression(memoryview(payload))
     batch = read_batch(payload, fields.column_set)
+    dedup_ids = _check_columns(batch, fields, header)
     return CheckedFrame(
         header=header,
         frame=frame,
@@ -114,8 +119,9 @@ def _check_batch(header: FrameHeader, frame: memoryview) -> CheckedFrame:
         stamp=fields.stamp,
         sequence_count=fields.sequence_count,
         first_timestamp_us=fields.first_timestamp_us,
-        dedup_ids=_check_columns(batch, fields, header),
+        dedup_ids=dedup_ids,
         lanes=_lanes(batch),
+        queue=rows_of_batch(batch, fields.column_set),
     )
 
 

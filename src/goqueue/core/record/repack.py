@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 import msgspec
+import pyarrow as pa
 
 from goqueue.base.errors import TooLargeError
 from goqueue.core.record.batch import REPEATS_MAX, decode_batch, pack_batch
@@ -14,6 +15,7 @@ from goqueue.core.record.check import CheckedFrame, count_lanes
 from goqueue.core.record.columns import batch_of_drafts, microseconds
 from goqueue.core.record.frame import FrameHeader, read_header
 from goqueue.core.record.message import Draft, Priority
+from goqueue.core.record.queue_rows import rows_of_batch
 from goqueue.core.record.row import PackedRows, Row
 from goqueue.core.record.stamp import NO_STAMP, ProducerStamp, Repeat
 
@@ -39,7 +41,11 @@ def drafts_of(header: FrameHeader, frame: memoryview | bytes) -> list[Draft]:
     """Return the messages of a checked frame."""
     if not header.is_batch:
         return [Row(header, frame).draft()]
-    batch = decode_batch(header, frame)
+    return drafts_in(decode_batch(header, frame))
+
+
+def drafts_in(batch: pa.RecordBatch) -> list[Draft]:
+    """Return the messages of a batch."""
     columns = {name: batch.column(name) for name in batch.schema.names}
     blank = [None] * batch.num_rows
     headers = columns["headers"].to_pylist() if "headers" in columns else blank
@@ -100,4 +106,5 @@ def without_repeats(frames: Sequence[CheckedFrame], repeats: Sequence[Repeat]) -
         first_timestamp_us=min(times),
         repeats=tuple(repeats),
         lanes=count_lanes(draft.priority for draft in kept),
+        queue=rows_of_batch(batch, column_set),
     )

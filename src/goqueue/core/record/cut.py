@@ -1,0 +1,69 @@
+"""Stored frames with only some of their messages, each under its right offset.
+
+Shape: codec. A frame kept whole is passed as it lies, one with nothing to keep is dropped; what is
+kept of a batch goes out in runs, as batch frames or, where a run is short, as row frames.
+"""
+
+import numpy as np
+import pyarrow as pa
+from pyroaring import BitMap64
+
+from goqueue.base.ids import Offset
+from goqueue.core.record.batch import batch_fields, decode_batch, pack_batch
+from goqueue.core.record.frame import Buffer, FrameHeader, read_header
+from goqueue.core.record.repack import ROWS_AS_BATCH_MIN, drafts_in
+from goqueue.core.record.row import encode_row
+from goqueue.core.record.stamp import NO_STAMP
+
+
+def cut_frames(frames: memoryview, keep: BitMap64) -> list[Buffer]:
+    """Return checked frames with the messages whose offsets are kept, in order."""
+    pieces: list[Buffer] = []
+    position = whole = 0
+    while position < len(frames):
+        header = read_header(frames, position)
+        end = position + header.size
+        frame = frames[position:end]
+        rows = batch_fields(header, frame).rows if header.is_batch else 1
+        kept = keep.range_cardinality(header.offset, header.offset + rows)
+        if kept < rows:
+            if whole < position:
+                pieces.append(frames[whole:position])
+            if kept:
+                pieces += _cut_batch(header, frame, rows, keep)
+            whole = end
+        position = end
+    if whole < position:
+        pieces.append(frames[whole:position])
+    return pieces
+
+
+def _cut_batch(header: FrameHeader, frame: memoryview, rows: int, keep: BitMap64) -> list[Buffer]:
+    wanted = BitMap64()
+    wanted.add_range(header.offset, header.offset + rows)
+    wanted &= keep
+    numbers = np.array(wanted.to_array(), np.int64) - header.offset
+    breaks = np.flatnonzero(np.diff(numbers) != 1) + 1
+    starts = np.concatenate(([0], breaks))
+    counts = np.diff(np.concatenate((starts, [len(numbers)])))
+    batch = decode_batch(header, frame)
+    column_set = batch_fields(header, frame).column_set
+    times = np.asarray(batch.column("timestamp").view(pa.int64()))
+    pieces: list[Buffer] = []
+    for start, count in zip(numbers[starts].tolist(), counts.tolist(), strict=True):
+        run = batch.slice(start, count)
+        offset = Offset(header.offset + start)
+        if count < ROWS_AS_BATCH_MIN:
+            pieces += [
+                encode_row(draft, offset=Offset(offset + row))
+                for row, draft in enumerate(drafts_in(run))
+            ]
+            continue
+        packed = pack_batch(
+            run,
+            column_set=column_set,
+            first_timestamp_us=int(times[start : start + count].min()),
+            last_timestamp_us=int(times[start : start + count].max()),
+        )
+        pieces.append(packed.frame(NO_STAMP, offset))
+    return pieces

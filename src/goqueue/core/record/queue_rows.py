@@ -1,0 +1,111 @@
+"""What the queue wants to know of a frame: which rows are not normal, and which are delayed.
+
+Shape: codec. Found for whole batches at once; most frames have neither and cost nothing.
+"""
+
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from goqueue.base.units import US_PER_MS
+from goqueue.core.record.batch import (
+    DELIVER_AT_COLUMN,
+    HEADERS_COLUMN,
+    PRIORITY_COLUMN,
+    batch_fields,
+    decode_batch,
+)
+from goqueue.core.record.frame import CONTROL, PRIORITY_NORMAL, Buffer, FrameHeader
+from goqueue.core.record.row import Row
+
+DELAY_ID: Final = "goqueue-delay-id"
+"""Header with the name a client gave a delayed message."""
+
+Numbers = np.ndarray[Any, Any]
+
+
+class Delays(msgspec.Struct, frozen=True, gc=False):
+    """The delayed rows of a frame, in order, and when each is due."""
+
+    rows: Numbers
+    due_ms: Numbers
+    ids: tuple[tuple[int, bytes], ...] = ()
+    """Rows that have a name of their own, with it."""
+
+
+class QueueRows(msgspec.Struct, frozen=True, gc=False):
+    """The rows of a frame that a queue treats in a way of their own."""
+
+    priorities: Numbers | None
+    """The lane of every row, or None where all are normal."""
+    delays: Delays | None
+
+
+def rows_of_batch(batch: pa.RecordBatch, column_set: int) -> QueueRows | None:
+    """Return what is special in a batch that was checked."""
+    priorities = delays = None
+    if column_set & PRIORITY_COLUMN:
+        priorities = np.array(batch.column("priority"), np.int8)
+        priorities = priorities if (priorities != PRIORITY_NORMAL).any() else None
+    if column_set & DELIVER_AT_COLUMN:
+        delays = _delays(batch, has_headers=bool(column_set & HEADERS_COLUMN))
+    return None if priorities is None and delays is None else QueueRows(priorities, delays)
+
+
+def _delays(batch: pa.RecordBatch, *, has_headers: bool) -> Delays | None:
+    column = batch.column("deliver_at")
+    if column.null_count == len(column):
+        return None
+    valid = np.asarray(column.is_valid())
+    rows = np.flatnonzero(valid)
+    times_us = np.asarray(column.view(pa.int64()).drop_null())
+    ids = _delay_ids(batch.column("headers"), valid) if has_headers else ()
+    return Delays(rows, _due_ms(times_us), ids)
+
+
+def _due_ms(times_us: Numbers) -> Numbers:
+    # Rounded up: a message is never due before its microsecond.
+    return -(-times_us // US_PER_MS)
+
+
+def _delay_ids(headers: pa.Array, is_delayed: Numbers) -> tuple[tuple[int, bytes], ...]:
+    places = np.flatnonzero(np.asarray(pc.equal(headers.keys, DELAY_ID)))
+    if not len(places):
+        return ()
+    ends = np.asarray(headers.offsets)[1:]
+    rows = np.searchsorted(ends, places, side="right")
+    names = headers.items.take(pa.array(places)).to_pylist()
+    return tuple(
+        (row, name) for row, name in zip(rows.tolist(), names, strict=True) if is_delayed[row]
+    )
+
+
+def rows_of_row(row: Row) -> QueueRows | None:
+    """Return what is special in a single message."""
+    priority, deliver_at_us = row.header.priority, row.deliver_at_us
+    if priority == PRIORITY_NORMAL and deliver_at_us is None:
+        return None
+    delays = None
+    if deliver_at_us is not None:
+        name = (row.headers or {}).get(DELAY_ID)
+        times_us = np.array([deliver_at_us], np.int64)
+        delays = Delays(
+            np.zeros(1, np.int64), _due_ms(times_us), () if name is None else ((0, name),)
+        )
+    priorities = None if priority == PRIORITY_NORMAL else np.array([priority], np.int8)
+    return QueueRows(priorities, delays)
+
+
+def rows_of_frame(header: FrameHeader, frame: Buffer) -> QueueRows | None:
+    """Return what is special in a frame of the log."""
+    if header.flags & CONTROL:
+        return None
+    if not header.is_batch:
+        return rows_of_row(Row(header, frame))
+    column_set = batch_fields(header, frame).column_set
+    if not column_set & (PRIORITY_COLUMN | DELIVER_AT_COLUMN):
+        return None
+    return rows_of_batch(decode_batch(header, frame), column_set)
