@@ -13,7 +13,7 @@ from crc32c import crc32c
 from goqueue.base.ids import Epoch, Offset, PartitionId, ProducerId, Sequence, TopicName
 from goqueue.core.log.index import SparseIndex
 from goqueue.core.producers.identities import IdsReserved, LifeBegun
-from goqueue.core.producers.ledger import Original, ProducerLedger
+from goqueue.core.producers.ledger import Original
 from goqueue.core.producers.partitioner import partition_of_key
 from goqueue.core.record.batch import batch_fields, decode_batch, pack_batch
 from goqueue.core.record.columns import build_batch, messages_of
@@ -25,7 +25,7 @@ from goqueue.core.record.stamp import ProducerStamp, Repeat
 from goqueue.core.topics.catalog import Topic, TopicConfigured, TopicCreated, TopicDeleted
 from goqueue.core.topics.settings import TopicSettings
 from goqueue.runtime.broker import Event
-from goqueue.runtime.producer_snapshot import SNAPSHOT_NAME, recover_ledger
+from goqueue.runtime.producer_snapshot import SNAPSHOT_NAME, read_ledger
 from goqueue.storage.journal import Journal
 from goqueue.storage.partition_log import PartitionLog
 from goqueue.testing.disk import MemoryDisk
@@ -282,9 +282,10 @@ def test_a_producer_snapshot_is_frozen() -> None:
     disk.make_directory("p")
     disk.open(f"p/{7:020d}.log", create=True)
     disk.open(f"p/{SNAPSHOT_NAME}", create=True).append([raw])
-    ledger: ProducerLedger = recover_ledger(disk, "p", PartitionLog(disk, "p"))
+    ledger, reached = read_ledger(disk, "p", known=range(7, 8))
     stamp = ProducerStamp(ProducerId(7), Epoch(1), Sequence(0))
 
+    assert reached == Offset(7)
     assert ledger.judge(stamp, 3) == Original(
         base_offset=Offset(5), repeats=(Repeat(2, PartitionId(1), Offset(40)),)
     )

@@ -221,6 +221,8 @@ INVALID: dict[str, bytes] = {
     "tombstone with a value": sealed(with_byte(ROW, 3, ROW[3] | TOMBSTONE)),
     "reserved header": rows(headers={"__mine": b"x"}),
     "due before 1970": rows(deliver_at_us=-1),
+    "due in a thousand years": rows(deliver_at_us=NOW_MS * 1_000 + 1_000 * 365 * 86_400 * 10**6),
+    "an empty delay id": rows(deliver_at_us=NOW_MS * 1_000, headers={"goqueue-delay-id": b""}),
     "a day and more ahead": rows(timestamp_us=NOW_MS * 1_000 + 86_400_000_001),
     "no rows": rebuilt(FULL, rows=0, sequence_count=0),
     "other sequences than rows": rebuilt(FULL, sequence_count=7),

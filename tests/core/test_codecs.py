@@ -40,7 +40,7 @@ drafts = st.builds(
     timestamp_us=st.integers(0, NOW_MS * 1_000),
     headers=st.none() | headers.filter(bool),
     priority=st.integers(0, 4),
-    deliver_at_us=st.none() | st.integers(0, 2**53),
+    deliver_at_us=st.none() | st.integers(0, 2**52),
     dedup_id=st.none() | st.binary(max_size=40),
 )
 stamps = st.just(NO_STAMP) | st.builds(

@@ -164,6 +164,19 @@ class NoRebalanceError(GoQueueError):
     code = "no_rebalance"
 
 
+class DelayedNotFoundError(GoQueueError):
+    """No such message waits for its time: it was delivered, cancelled or never delayed."""
+
+    code = "delayed_not_found"
+
+
+class DelayedFullError(GoQueueError):
+    """As many messages of the topic wait for their time as may; publish again when some are due."""
+
+    code = "delayed_full"
+    retryable = True
+
+
 class DiskFullError(GoQueueError):
     """There is no room on the disk; nothing was written."""
 

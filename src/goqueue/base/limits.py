@@ -67,6 +67,21 @@ DEDUP_WINDOW_MS_MAX: Final = DAY_MS
 DEDUP_IDS_MAX: Final = 1_000_000
 """Most ids remembered for one topic; a full window refuses instead of forgetting early."""
 
+DELAY_MS_MAX: Final = 100 * 365 * DAY_MS
+"""Longest delay: a century; beyond it a number is a mistake in the unit."""
+
+DELAYED_MAX: Final = 1_000_000
+"""Messages of one topic that wait for their time (a default); one more is refused."""
+
+DELAY_ID_BYTES_MAX: Final = 256
+"""Longest ``delay_id``, as long as a ``dedup_id`` may be."""
+
+RESCHEDULED_MAX: Final = 100_000
+"""Messages of one partition that were given another time and wait: each is an object."""
+
+HIDDEN_RANGES_MAX: Final = 10_000
+"""Ranges of hidden offsets one reply names; a reply that would need more ends earlier."""
+
 TIMESTAMP_AHEAD_MS_MAX: Final = DAY_MS
 """How far a message's time may lie ahead of the broker's clock: retention trusts it."""
 

@@ -27,6 +27,7 @@ from goqueue.runtime.commit import Committer
 from goqueue.runtime.gauges import storage_metrics
 from goqueue.runtime.groups import Groups
 from goqueue.runtime.maintenance import Maintenance
+from goqueue.runtime.schedule import Delays
 from goqueue.runtime.state_log import (
     STATE_PARTITIONS,
     STATE_SEGMENT_BYTES,
@@ -68,6 +69,7 @@ class Broker:
         self._is_stopping = False
         self.state = StateLog(self._open_state_topic, self.clock)
         self.groups = Groups(self.state, self._topics, clock=self.clock, metrics=self.metrics)
+        self.delays = Delays(self.topic, self.state, self.clock)
 
     def __repr__(self) -> str:
         return (
@@ -110,11 +112,13 @@ class Broker:
             self._open(record)
         self.state.recover(self._topics.get(TopicName(STATE_TOPIC)))
         self.groups.recover()
+        self.delays.recover(self._topics)
         self._compact_journal()
         self.metrics.collect_from(lambda: storage_metrics(self._topics))
         self._maintenance = Maintenance(self)
         self._maintenance.start()
         self.groups.start()
+        self.delays.timer.start()
         log.info("broker started", topics=len(self._topics), data_dir=self.config.data_dir)
 
     async def stop(self) -> None:
@@ -123,6 +127,7 @@ class Broker:
             return
         self._is_stopping = True
         await self.groups.stop()
+        self.delays.timer.stop()
         if self._maintenance is not None:
             await self._maintenance.stop()
         if self._committer is not None:
@@ -208,6 +213,8 @@ class Broker:
         topic = self._topics.pop(decision.reply.name, None)
         for partition in topic.partitions if topic is not None else ():
             partition.abandon()
+        if topic is not None:
+            self.delays.forget(topic)
         self.metrics.forget(name)
         self._remove_files(decision.reply.name)
         self.groups.recount(name)
@@ -222,6 +229,7 @@ class Broker:
             committer=self._committer,
             identities=self._identities,
             metrics=self.metrics,
+            timer=self.delays.timer,
         )
         self._topics[record.name] = topic
         for partition in topic.partitions:

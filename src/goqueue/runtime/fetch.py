@@ -3,13 +3,15 @@
 import asyncio
 import time
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
 from goqueue.base.errors import GoQueueError
 from goqueue.base.ids import Offset, PartitionId
+from goqueue.base.limits import HIDDEN_RANGES_MAX
 from goqueue.runtime.partition import Partition
+from goqueue.runtime.sight import Sight, look
 from goqueue.runtime.topic import Topic
 from goqueue.storage.log_reader import Piece
 from goqueue.storage.partition_log import Gap
@@ -24,7 +26,10 @@ class FetchPart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fetched(msgspec.Struct, frozen=True, kw_only=True):
-    """What one partition had: frames as stored, where to go on, and the range there is."""
+    """What one partition had: frames as stored, where to go on, and the range there is.
+
+    ``hidden`` are offsets left out because they are delayed or were cancelled.
+    """
 
     partition: PartitionId
     frames: memoryview
@@ -32,6 +37,7 @@ class Fetched(msgspec.Struct, frozen=True, kw_only=True):
     start_offset: Offset
     end_offset: Offset
     gaps: tuple[Gap, ...] = ()
+    hidden: tuple[Gap, ...] = ()
 
 
 Outcome = Fetched | GoQueueError
@@ -62,6 +68,16 @@ class _Boundless:
 BOUNDLESS: Final = _Boundless()
 
 
+class _Asking(NamedTuple):
+    """One request."""
+
+    topic: Topic
+    parts: Sequence[FetchPart]
+    bytes_max: int
+    room: Room
+    show_delayed: bool
+
+
 async def fetch(
     topic: Topic,
     parts: Sequence[FetchPart],
@@ -69,31 +85,32 @@ async def fetch(
     bytes_max: int,
     wait_ms: int,
     room: Room = BOUNDLESS,
+    show_delayed: bool = False,
 ) -> list[Outcome]:
     """Return what each partition has; wait up to ``wait_ms`` while none has anything to say."""
     started = time.perf_counter()
-    outcomes = await _fetch_all(topic, parts, bytes_max, room)
+    asking = _Asking(topic, parts, bytes_max, room, show_delayed)
+    outcomes = await _fetch_all(asking)
     if wait_ms > 0 and not any(map(_has_news, outcomes)):
-        outcomes = await _wait(topic, parts, bytes_max=bytes_max, wait_ms=wait_ms, room=room)
+        outcomes = await _wait(asking, wait_ms=wait_ms)
     else:
         topic.meter.fetch_seconds.observe(time.perf_counter() - started)
     for outcome, part in zip(outcomes, parts, strict=True):
         if isinstance(outcome, Fetched) and outcome.frames:
-            topic.meter.consumed.inc(max(outcome.next_offset - part.offset, 0))
+            hidden = sum(end - start for start, end in outcome.hidden)
+            topic.meter.consumed.inc(max(outcome.next_offset - part.offset - hidden, 0))
             topic.meter.consumed_bytes.inc(len(outcome.frames))
     return outcomes
 
 
-async def _wait(
-    topic: Topic, parts: Sequence[FetchPart], *, bytes_max: int, wait_ms: int, room: Room
-) -> list[Outcome]:
+async def _wait(asking: _Asking, *, wait_ms: int) -> list[Outcome]:
     loop = asyncio.get_running_loop()
     deadline = loop.time() + wait_ms / 1_000
-    partitions = [topic.partition(part.partition) for part in parts]
+    partitions = [asking.topic.partition(part.partition) for part in asking.parts]
     while True:
         watches = [(partition, partition.watch()) for partition in partitions]
         try:
-            outcomes = await _fetch_all(topic, parts, bytes_max, room)
+            outcomes = await _fetch_all(asking)
             left = deadline - loop.time()
             is_over = left <= 0 or any(partition.is_closed for partition in partitions)
             if is_over or any(map(_has_news, outcomes)):
@@ -108,23 +125,29 @@ async def _wait(
                 partition.unwatch(watch)
 
 
-async def _fetch_all(
-    topic: Topic, parts: Sequence[FetchPart], bytes_max: int, room: Room
-) -> list[Outcome]:
+async def _fetch_all(asking: _Asking) -> list[Outcome]:
     outcomes: list[Outcome] = []
-    left = await room.take(bytes_max)
-    for part in parts:
+    left = await asking.room.take(asking.bytes_max)
+    ranges_left = HIDDEN_RANGES_MAX
+    for part in asking.parts:
+        ranges_max = None if asking.show_delayed else ranges_left
         try:
-            outcome: Outcome = await _fetch_one(topic.partition(part.partition), part, left)
-            left -= len(outcome.frames) if isinstance(outcome, Fetched) else 0
+            partition = asking.topic.partition(part.partition)
+            fetched = await _fetch_one(partition, part, left, ranges_max)
         except GoQueueError as error:
-            outcome = error
-        outcomes.append(outcome)
-    room.keep(sum(_memory(outcome) for outcome in outcomes if isinstance(outcome, Fetched)))
+            outcomes.append(error)
+            continue
+        left -= len(fetched.frames)
+        ranges_left = max(ranges_left - len(fetched.hidden), 1)
+        outcomes.append(fetched)
+    held = sum(_memory(outcome) for outcome in outcomes if isinstance(outcome, Fetched))
+    asking.room.keep(held)
     return outcomes
 
 
-async def _fetch_one(partition: Partition, part: FetchPart, bytes_max: int) -> Fetched:
+async def _fetch_one(
+    partition: Partition, part: FetchPart, bytes_max: int, ranges_max: int | None
+) -> Fetched:
     offset = Offset(part.offset)
     partition.check_offset(offset)
     visible = partition.visible_offset
@@ -132,13 +155,17 @@ async def _fetch_one(partition: Partition, part: FetchPart, bytes_max: int) -> F
     piece = Piece(memoryview(b""), offset)
     if offset < end and bytes_max > 0:
         piece = await partition.read(offset, end_offset=end, bytes_max=bytes_max)
+    sight = Sight(piece.frames, piece.next_offset)
+    if ranges_max is not None:
+        sight = look(partition.queue, piece, offset, ranges_max=ranges_max)
     return Fetched(
         partition=partition.name.partition,
-        frames=piece.frames,
-        next_offset=piece.next_offset,
+        frames=sight.frames,
+        next_offset=sight.next_offset,
         start_offset=partition.log.start_offset,
         end_offset=partition.visible_offset,
         gaps=piece.gaps,
+        hidden=sight.hidden,
     )
 
 
@@ -150,4 +177,4 @@ def _memory(fetched: Fetched) -> int:
 def _has_news(outcome: Outcome) -> bool:
     if isinstance(outcome, GoQueueError):
         return True
-    return bool(outcome.frames) or bool(outcome.gaps)
+    return bool(outcome.frames) or bool(outcome.gaps) or bool(outcome.hidden)

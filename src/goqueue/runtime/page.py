@@ -15,6 +15,7 @@ from goqueue.core.record.frame import FrameHeader, read_header
 from goqueue.core.record.message import Message
 from goqueue.core.record.row import Row
 from goqueue.runtime.partition import Partition
+from goqueue.runtime.sight import Sight, look
 from goqueue.runtime.topic import Topic
 from goqueue.storage.partition_log import Gap
 
@@ -26,7 +27,7 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     """Messages in the order of their offsets, where to go on, and the range there is.
 
     ``expired`` are the offsets asked for that retention has deleted, ``unreadable`` those whose
-    frames are bad.
+    frames are bad, ``hidden`` those left out because they are delayed or were cancelled.
     """
 
     messages: list[Message]
@@ -35,10 +36,17 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     end_offset: Offset
     expired: Gap | None = None
     unreadable: tuple[Gap, ...] = ()
+    hidden: tuple[Gap, ...] = ()
 
 
 async def read_page(
-    topic: Topic, number: int, *, offset: Offset, count_max: int, bytes_max: int
+    topic: Topic,
+    number: int,
+    *,
+    offset: Offset,
+    count_max: int,
+    bytes_max: int,
+    show_delayed: bool = False,
 ) -> Page:
     """Return what lies at an offset and behind it, beginning at the earliest that is still there.
 
@@ -47,7 +55,9 @@ async def read_page(
     """
     started = time.perf_counter()
     partition = topic.partition(number)
-    reading = _Reading(partition, offset, count_max=count_max, bytes_max=bytes_max)
+    reading = _Reading(
+        partition, offset, count_max=count_max, bytes_max=bytes_max, show_delayed=show_delayed
+    )
     await reading.run()
     topic.meter.fetch_seconds.observe(time.perf_counter() - started)
     topic.meter.consumed.inc(len(reading.messages))
@@ -60,6 +70,7 @@ async def read_page(
         end_offset=partition.visible_offset,
         expired=Gap(offset, begun) if offset < begun else None,
         unreadable=tuple(reading.gaps),
+        hidden=tuple(reading.hidden),
     )
 
 
@@ -67,15 +78,23 @@ class _Reading:
     """One read under way."""
 
     def __init__(
-        self, partition: Partition, offset: Offset, *, count_max: int, bytes_max: int
+        self,
+        partition: Partition,
+        offset: Offset,
+        *,
+        count_max: int,
+        bytes_max: int,
+        show_delayed: bool,
     ) -> None:
         self._partition = partition
+        self._show_delayed = show_delayed
         self._count_max = count_max
         self._bytes_max = bytes_max
         self.first_offset = partition.log.start_offset
         self.next_offset = Offset(max(offset, self.first_offset))
         self.messages: list[Message] = []
         self.gaps: list[Gap] = []
+        self.hidden: list[Gap] = []
         self.size = 0
         self._is_cut = False
 
@@ -96,11 +115,21 @@ class _Reading:
                 return
             piece = await partition.read(offset, end_offset=end, bytes_max=PIECE_BYTES)
             self.gaps += piece.gaps
-            self._take(piece.frames, end)
+            sight = Sight(piece.frames, piece.next_offset)
+            if not self._show_delayed:
+                sight = look(partition.queue, piece, offset)
+            self._take(sight.frames, end)
             if not self._is_full:
-                self.next_offset = Offset(max(self.next_offset, min(piece.next_offset, end)))
+                self.next_offset = Offset(max(self.next_offset, min(sight.next_offset, end)))
+            self._note_hidden(sight)
             if self.next_offset <= offset:
                 return
+
+    def _note_hidden(self, sight: Sight) -> None:
+        """Keep what was left out before the place where the page ends."""
+        for start, end in sight.hidden:
+            if start < self.next_offset:
+                self.hidden.append(Gap(start, min(end, self.next_offset)))
 
     def _take(self, frames: memoryview, end: Offset) -> None:
         position = 0

@@ -20,15 +20,18 @@ from goqueue.base.errors import (
     TopicNotFoundError,
 )
 from goqueue.base.ids import Offset, PartitionId, TopicPartition
-from goqueue.base.units import MiB
+from goqueue.base.units import KiB, MiB
 from goqueue.core.producers.ledger import Appended, Original
 from goqueue.core.record.check import CheckedFrame
 from goqueue.core.record.stamp import NO_STAMP, Repeat
 from goqueue.core.topics.settings import TopicSettings
 from goqueue.observability.logging import get_logger
 from goqueue.observability.metrics import TopicMeter
+from goqueue.runtime import queue_snapshot
 from goqueue.runtime.commit import Committer
-from goqueue.runtime.producer_snapshot import encode_snapshot, recover_ledger, write_snapshot
+from goqueue.runtime.partition_state import recover_state
+from goqueue.runtime.producer_snapshot import encode_snapshot, write_snapshot
+from goqueue.runtime.queue_index import QueueIndex
 from goqueue.storage.disk import Disk
 from goqueue.storage.log_reader import LogReader, Piece
 from goqueue.storage.partition_log import Commit, PartitionLog
@@ -60,6 +63,7 @@ class Partition:
         *,
         committer: Committer,
         meter: TopicMeter,
+        queue: QueueIndex,
     ) -> None:
         self._disk = disk
         self._meter = meter
@@ -70,10 +74,13 @@ class Partition:
         self._unsynced_bytes = 0
         self._bytes_since_snapshot = 0
         self._frames_since_snapshot = 0
+        self._queue_debt_bytes = 0
+        self._queue_snapshot_bytes = 0
         self.name = name
         self.settings = settings
         self.log = PartitionLog(disk, self._directory, segment_bytes=settings.segment_bytes)
-        self.ledger = recover_ledger(disk, self._directory, self.log)
+        self.queue = queue
+        self.ledger = recover_state(disk, self._directory, self.log, queue)
         self.reader = LogReader(self.log)
         self.is_closed = False
         self._is_removed = False
@@ -169,6 +176,8 @@ class Partition:
                     repeats=frame.repeats,
                 )
             )
+            if frame.queue is not None:
+                self.queue.note(offset, frame.queue)
             offset = Offset(offset + frame.rows)
         size = sum(len(frame.frame) for frame in frames)
         self._unsynced_bytes += size
@@ -233,17 +242,26 @@ class Partition:
             self.log.finish_commit(commit, error)
             self.wake()
 
-    def _snapshot(self, end_offset: Offset) -> Callable[[], None]:
+    def _snapshot(self, end_offset: Offset, *, is_last: bool = False) -> Callable[[], None]:
+        frames, size = self._frames_since_snapshot, self._bytes_since_snapshot
         self._bytes_since_snapshot = self._frames_since_snapshot = 0
         content = encode_snapshot(self.ledger, end_offset)
-        return partial(self._write_snapshot, content)
+        # A large index is written less often than a small one, so that its share stays small.
+        self._queue_debt_bytes += max(size, frames * KiB)
+        queue_content = None
+        if is_last or self._queue_debt_bytes >= self._queue_snapshot_bytes:
+            queue_content = queue_snapshot.encode_snapshot(self.queue, end_offset)
+            self._queue_debt_bytes, self._queue_snapshot_bytes = 0, len(queue_content)
+        return partial(self._write_snapshot, content, queue_content)
 
-    def _write_snapshot(self, content: bytes) -> None:
-        """Write a snapshot or leave it: without it only the next start is slower. Any thread."""
+    def _write_snapshot(self, content: bytes, queue_content: bytes | None) -> None:
+        """Write snapshots or leave them: without them only the next start is slower. Any thread."""
         try:
             write_snapshot(self._disk, self._directory, content)
+            if queue_content is not None:
+                queue_snapshot.write_snapshot(self._disk, self._directory, queue_content)
         except (GoQueueError, OSError) as error:
-            log.warning("no producer snapshot", partition=str(self.name), error=str(error))
+            log.warning("no snapshot", partition=str(self.name), error=str(error))
 
     # Reading.
 
@@ -304,11 +322,14 @@ class Partition:
         """Delete the segments retention no longer keeps; return how many."""
         if self._rolling is not None or self.log.is_committing:
             return 0
-        return self.log.expire(
+        count = self.log.expire(
             now_ms=now_ms,
             retention_ms=self.settings.retention_ms,
             retention_bytes=self.settings.retention_bytes,
         )
+        if count:
+            self.queue.trim(self.log.start_offset)
+        return count
 
     def close(self) -> None:
         """Make everything durable and let go of the files."""
@@ -318,7 +339,7 @@ class Partition:
         self.wake()
         self.log.close()
         if self.log.failure is None:
-            self._snapshot(self.log.end_offset)()
+            self._snapshot(self.log.end_offset, is_last=True)()
 
     def abandon(self) -> None:
         """Let go of the files without syncing: the partition is about to be removed."""

@@ -13,7 +13,6 @@ from goqueue.core.record.batch import batch_fields
 from goqueue.core.record.frame import CONTROL, FrameHeader
 from goqueue.core.record.row import Row
 from goqueue.storage.disk import Disk, write_atomically
-from goqueue.storage.partition_log import PartitionLog
 
 SNAPSHOT_NAME: Final = "producers.snapshot"
 _HEAD: Final = struct.Struct(">IQ")
@@ -30,14 +29,13 @@ def write_snapshot(disk: Disk, directory: str, content: bytes) -> None:
     write_atomically(disk, f"{directory}/{SNAPSHOT_NAME}", content)
 
 
-def recover_ledger(disk: Disk, directory: str, log: PartitionLog) -> ProducerLedger:
-    """Return the ledger as the log's last message left it."""
+def read_ledger(disk: Disk, directory: str, *, known: range) -> tuple[ProducerLedger, Offset]:
+    """Return the ledger of a good snapshot and its offset, or an empty one from the beginning."""
     ledger, offset = _read(disk, f"{directory}/{SNAPSHOT_NAME}")
-    if not log.start_offset <= offset <= log.end_offset:
+    if offset not in known:
         # Without a snapshot of this log, everything that is left of it is replayed.
-        ledger, offset = ProducerLedger(), log.start_offset
-    replay(ledger, log, offset)
-    return ledger
+        return ProducerLedger(), Offset(known.start)
+    return ledger, offset
 
 
 def _read(disk: Disk, path: str) -> tuple[ProducerLedger, Offset]:
@@ -55,17 +53,6 @@ def _read(disk: Disk, path: str) -> tuple[ProducerLedger, Offset]:
         return ProducerLedger.restore(plain), Offset(end_offset)
     except (struct.error, msgspec.MsgspecError, ValueError, TypeError):
         return ProducerLedger(), Offset(-1)
-
-
-def replay(ledger: ProducerLedger, log: PartitionLog, offset: Offset) -> None:
-    """Apply every frame from an offset to the end of the log.
-
-    By frames, not by offsets: a batch of nothing but repeats has no offset of its own.
-    """
-    for header, frame in log.frames_from(offset):
-        event = appended(header, frame)
-        if event is not None:
-            ledger.apply(event)
 
 
 def appended(header: FrameHeader, frame: memoryview) -> Appended | None:

@@ -6,13 +6,14 @@ from collections.abc import Awaitable, Sequence
 from typing import Final
 
 from goqueue.base.errors import (
+    DelayedFullError,
     DiskFullError,
     GoQueueError,
     InvalidNameError,
     PartitionNotFoundError,
 )
 from goqueue.base.ids import Offset, PartitionId, TopicPartition
-from goqueue.base.limits import BATCH_BYTES_MAX, BATCH_ROWS_MAX
+from goqueue.base.limits import BATCH_BYTES_MAX, BATCH_ROWS_MAX, DELAYED_MAX
 from goqueue.base.names import is_internal
 from goqueue.core.log.scan import Walk
 from goqueue.core.producers.dedup import DedupWindow, Remembered
@@ -30,6 +31,7 @@ from goqueue.observability.metrics import Metrics
 from goqueue.runtime.clock import Clock
 from goqueue.runtime.commit import Committer
 from goqueue.runtime.partition import Partition, Published
+from goqueue.runtime.queue_index import STILL, QueueIndex, Timer
 from goqueue.storage.disk import Disk
 from goqueue.storage.segment import SCAN_CHUNK_BYTES
 
@@ -51,6 +53,7 @@ class Topic:
         committer: Committer,
         identities: Identities,
         metrics: Metrics,
+        timer: Timer = STILL,
     ) -> None:
         self.record = record
         self._clock = clock
@@ -64,9 +67,11 @@ class Topic:
                 record.settings,
                 committer=committer,
                 meter=self.meter,
+                queue=QueueIndex(clock, life=record.created_ms, timer=timer),
             )
             for number in range(record.partitions)
         ]
+        self.delayed_max = DELAYED_MAX
         self._is_disk_full = False
         # Guards the order of requests: whoever came first appends first.
         self._turn = asyncio.Lock()
@@ -216,6 +221,7 @@ class Topic:
         fresh: tuple[Remembered, ...] = ()
         if self.settings.dedup_window_ms and any(frame.dedup_ids for frame in frames):
             frames, fresh = self._leave_out_repeats(target, frames)
+        self._check_delayed(frames)
         rows = sum(frame.rows for frame in frames)
         # Repeats alone are written only to remember the sequence of their producer.
         is_written = rows > 0 or frames[0].stamp.is_idempotent
@@ -232,6 +238,21 @@ class Topic:
         return Published(
             partition=target.name.partition, base_offset=base, repeats=(*known, *left_out)
         )
+
+    def _check_delayed(self, frames: Sequence[CheckedFrame]) -> None:
+        """Refuse more delayed messages than the topic may hold."""
+        special = (frame.queue for frame in frames if frame.queue is not None)
+        count = sum(len(rows.delays.rows) for rows in special if rows.delays is not None)
+        if count and self.delayed + count > self.delayed_max:
+            raise DelayedFullError(
+                f"{self.delayed} messages of {self.record.name} wait for their time;"
+                f" the limit is {self.delayed_max}"
+            )
+
+    @property
+    def delayed(self) -> int:
+        """Return how many messages wait for their time."""
+        return sum(partition.queue.schedule.pending for partition in self.partitions)
 
     def _leave_out_repeats(
         self, target: Partition, frames: list[CheckedFrame]

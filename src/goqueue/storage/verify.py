@@ -25,6 +25,8 @@ JOURNAL_PATH: Final = "meta/catalog.journal"
 LOGS: Final = "logs"
 DELETING: Final = "deleting"
 SNAPSHOT_NAME: Final = "producers.snapshot"
+QUEUE_SNAPSHOT_NAME: Final = "queue.snapshot"
+_SNAPSHOT_NAMES: Final = (SNAPSHOT_NAME, QUEUE_SNAPSHOT_NAME)
 
 _SNAPSHOT_HEAD: Final = struct.Struct(">IQ")
 _SUFFIXES: Final = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX)
@@ -157,8 +159,10 @@ class Verification:
             yield from check
             end_offset = check.end_offset
             is_whole = check.torn_bytes == 0
-        if SNAPSHOT_NAME in names:
-            self._check_snapshot(directory, end_offset or Offset(0), is_whole=is_whole)
+        for name in _SNAPSHOT_NAMES:
+            if name in names:
+                path = f"{directory}/{name}"
+                self._check_snapshot(path, end_offset or Offset(0), is_whole=is_whole)
 
     def _bases(self, directory: str, names: list[str]) -> list[Offset]:
         """Return the first offsets of the segments; report files that belong to none."""
@@ -176,7 +180,7 @@ class Verification:
                 self.report.note(path, "holds bytes the broker set aside after a crash")
             elif suffix.endswith(_TEMPORARY):
                 self.report.note(path, "is left of a write that a crash ended; it is harmless")
-            elif name != SNAPSHOT_NAME:
+            elif name not in _SNAPSHOT_NAMES:
                 self.report.problem(path, "is not a file of the broker")
         return sorted(bases)
 
@@ -188,9 +192,8 @@ class Verification:
             text = f"begins at offset {base}, but the segment before it ends at {end_offset}"
         self.report.problem(path, text)
 
-    def _check_snapshot(self, directory: str, end_offset: Offset, *, is_whole: bool) -> None:
-        """Check what is remembered of producers, and use it as a witness of the log's end."""
-        path = f"{directory}/{SNAPSHOT_NAME}"
+    def _check_snapshot(self, path: str, end_offset: Offset, *, is_whole: bool) -> None:
+        """Check what is remembered beside the log, and use it as a witness of the log's end."""
         file = self._disk.open(path)
         raw = file.read(Position(0), file.size())
         file.close()
@@ -198,7 +201,8 @@ class Verification:
         try:
             crc, synced_offset = _SNAPSHOT_HEAD.unpack_from(raw)
             is_good = crc32c(body, synced_offset & 0xFFFFFFFF) == crc
-            msgspec.msgpack.decode(body)
+            if path.endswith(SNAPSHOT_NAME):
+                msgspec.msgpack.decode(body)
         except (struct.error, msgspec.MsgspecError):
             is_good, synced_offset = False, 0
         if not is_good:

@@ -17,6 +17,8 @@ import pyarrow.compute as pc
 from goqueue.base.errors import CorruptFrameError, InvalidRequestError, TooLargeError
 from goqueue.base.limits import (
     DEDUP_ID_BYTES_MAX,
+    DELAY_ID_BYTES_MAX,
+    DELAY_MS_MAX,
     HEADERS_BYTES_MAX,
     HEADERS_COUNT_MAX,
     KEY_BYTES_MAX,
@@ -24,7 +26,7 @@ from goqueue.base.limits import (
     TIMESTAMP_AHEAD_MS_MAX,
     VALUE_BYTES_MAX,
 )
-from goqueue.base.units import DAY_MS, NS_PER_US, US_PER_MS
+from goqueue.base.units import DAY_MS, NS_PER_US, US_PER_MS, format_duration_ms
 from goqueue.core.record.batch import BatchFields, batch_fields, batch_payload, read_batch
 from goqueue.core.record.frame import (
     CONTROL,
@@ -34,7 +36,7 @@ from goqueue.core.record.frame import (
     verify,
 )
 from goqueue.core.record.headers import OWN_HEADERS_BYTES
-from goqueue.core.record.queue_rows import DELAY_ID, QueueRows, rows_of_batch, rows_of_row
+from goqueue.core.record.queue_rows import Delays, QueueRows, rows_of_batch, rows_of_row
 from goqueue.core.record.row import Row
 from goqueue.core.record.stamp import ProducerStamp, Repeat
 
@@ -74,6 +76,8 @@ def check_frames(buffer: memoryview, *, now_ms: int) -> list[CheckedFrame]:
             raise InvalidRequestError("control frames are written by the broker only")
         checked = _check_batch(header, frame) if header.is_batch else _check_row(header, frame)
         _check_time(checked, now_ms)
+        if checked.queue is not None and checked.queue.delays is not None:
+            _check_delays(checked.queue.delays, now_ms)
         frames.append(checked)
         position += header.size
     if not frames:
@@ -251,6 +255,18 @@ def _check_time(frame: CheckedFrame, now_ms: int) -> None:
         raise InvalidRequestError(
             f"timestamp lies before 1970 or more than {TIMESTAMP_AHEAD_MS_MAX // DAY_MS} day ahead"
         )
+
+
+def _check_delays(delays: Delays, now_ms: int) -> None:
+    if int(delays.due_ms.max()) > now_ms + DELAY_MS_MAX:
+        raise InvalidRequestError(
+            f"deliver_at lies more than {format_duration_ms(DELAY_MS_MAX)} ahead"
+        )
+    for _, name in delays.ids:
+        if not 0 < len(name) <= DELAY_ID_BYTES_MAX:
+            raise InvalidRequestError(
+                f"delay_id: {len(name)} bytes; 1 to {DELAY_ID_BYTES_MAX} are allowed"
+            )
 
 
 def _longest(column: pa.Array) -> int:

@@ -104,7 +104,8 @@ def rows_of_frame(header: FrameHeader, frame: Buffer) -> QueueRows | None:
     if header.flags & CONTROL:
         return None
     if not header.is_batch:
-        return rows_of_row(Row(header, frame))
+        is_plain = header.priority == PRIORITY_NORMAL and not header.headers_size
+        return None if is_plain else rows_of_row(Row(header, frame))
     column_set = batch_fields(header, frame).column_set
     if not column_set & (PRIORITY_COLUMN | DELIVER_AT_COLUMN):
         return None

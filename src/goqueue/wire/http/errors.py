@@ -46,6 +46,8 @@ STATUS_BY_CODE: Final[dict[str, HTTPStatus]] = {
     "group_conflict": HTTPStatus.CONFLICT,
     "group_not_empty": HTTPStatus.CONFLICT,
     "no_rebalance": HTTPStatus.CONFLICT,
+    "delayed_not_found": HTTPStatus.NOT_FOUND,
+    "delayed_full": HTTPStatus.TOO_MANY_REQUESTS,
     "disk_full": HTTPStatus.INSUFFICIENT_STORAGE,
     "storage_failed": HTTPStatus.INTERNAL_SERVER_ERROR,
     "data_dir_locked": HTTPStatus.INTERNAL_SERVER_ERROR,

@@ -1,0 +1,237 @@
+"""The delayed messages of one partition: which are hidden, until when, and which were cancelled.
+
+Shape: decider. The log itself says what was delayed (``note``), the clock what became due
+(``advance``); only what people changed since, cancellations and new times, are events. ``hidden``
+is the truth: a time that comes up in the wheel for an offset that is not in it means nothing.
+"""
+
+from array import array
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import msgspec
+import numpy as np
+from pyroaring import BitMap64
+
+from goqueue.base.errors import DelayedNotFoundError, OverloadedError
+from goqueue.base.ids import Offset
+from goqueue.base.limits import RESCHEDULED_MAX
+from goqueue.core.decision import Decision
+from goqueue.core.record.queue_rows import Delays, Numbers
+from goqueue.core.schedule.table import DelayTable
+from goqueue.core.schedule.wheel import TICK_MS, Wheel
+
+_EVENT_OFFSETS_MAX: Final = 100_000
+"""Cancelled offsets in one event of a snapshot."""
+_NEVER_MOVED: Final = (0, 0)
+
+
+class Cancelled(msgspec.Struct, frozen=True, tag="c", array_like=True, gc=False):
+    """Messages will never be delivered. ``offsets`` is a bitmap; ``life`` is the topic's."""
+
+    life: int
+    offsets: bytes
+
+
+class Rescheduled(msgspec.Struct, frozen=True, tag="r", array_like=True, gc=False):
+    """A message is due at another time than its record says."""
+
+    life: int
+    offset: Offset
+    due_ms: int
+    first_due_ms: int
+
+
+Event = Cancelled | Rescheduled
+
+
+class Delayed(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """A message that waits for its time."""
+
+    offset: Offset
+    due_ms: int
+
+
+class Schedule:
+    """Hides messages until they are due. ``life`` tells a topic from a deleted one of its name."""
+
+    def __init__(self, *, life: int, now_ms: int) -> None:
+        self._life = life
+        self._now_ms = now_ms
+        # One tick behind, so that what is already due comes up at the first advance.
+        self._wheel = Wheel(now_ms - TICK_MS)
+        self._table = DelayTable()
+        self._moved: dict[int, tuple[int, int]] = {}
+        self.hidden = BitMap64()
+        self.cancelled = BitMap64()
+        self.pending = 0
+        self.scheduled_total = 0
+        self.fired_total = 0
+        self.cancelled_total = 0
+
+    def __repr__(self) -> str:
+        return f"<Schedule of {self.pending} pending, {len(self.cancelled)} cancelled>"
+
+    @property
+    def next_ms(self) -> int | None:
+        """Return when ``advance`` has something to do."""
+        return self._wheel.next_ms
+
+    @property
+    def wheel_tick(self) -> int:
+        """Return how far the wheel has turned."""
+        return self._wheel.tick
+
+    # What the log says.
+
+    def note(self, base_offset: Offset, delays: Delays, *, now_ms: int) -> None:
+        """Hide the messages of a frame that are not due yet."""
+        is_later = delays.due_ms > now_ms
+        if not is_later.any():
+            return
+        offsets, due_ms = delays.rows + base_offset, delays.due_ms
+        if not is_later.all():
+            offsets, due_ms = offsets[is_later], due_ms[is_later]
+        self._hide(offsets)
+        self._table.add(offsets, due_ms)
+        if len(offsets) == 1:
+            self._wheel.add(int(due_ms[0]), int(offsets[0]))
+        else:
+            self._wheel.add_many(np.stack((due_ms, offsets), axis=1))
+        self.scheduled_total += len(offsets)
+        if delays.ids:
+            names = ((row + base_offset, name) for row, name in delays.ids)
+            self._table.name((at, name) for at, name in names if at in self.hidden)
+
+    def _hide(self, offsets: Numbers) -> None:
+        first, last = int(offsets[0]), int(offsets[-1])
+        if last - first == len(offsets) - 1:
+            self.hidden.add_range(first, last + 1)
+        else:
+            self.hidden.update(offsets.tolist())
+        self.pending += len(offsets)
+
+    # What the clock says.
+
+    def advance(self, now_ms: int) -> BitMap64:
+        """Return the messages that became due and are hidden no longer."""
+        self._now_ms = max(self._now_ms, now_ms)
+        pairs = self._wheel.advance(now_ms)
+        due = BitMap64()
+        if not len(pairs):
+            return due
+        due.update(pairs[:, 1].tolist())
+        due &= self.hidden
+        if self._moved:
+            # The first time of a message comes up, too, when it was given a later one.
+            for offset in list(due):
+                if self._moved.get(offset, _NEVER_MOVED)[0] > now_ms:
+                    due.discard(offset)
+        if due:
+            self.hidden -= due
+            self.pending -= len(due)
+            self.fired_total += len(due)
+            self._table.sweep(self.hidden, self.pending)
+            self._forget_moves()
+        return due
+
+    def _forget_moves(self) -> None:
+        """Drop changed times that can no longer differ from what the log and the clock say."""
+        if self._moved and len(self._moved) > 2 * self.pending:
+            self._moved = {
+                offset: times
+                for offset, times in self._moved.items()
+                if offset in self.hidden or max(times) > self._now_ms
+            }
+
+    # What people say.
+
+    def find(self, offset: int) -> Delayed:
+        """Return a message that waits, or raise."""
+        if offset < 0 or offset not in self.hidden:
+            raise DelayedNotFoundError("delayed message not found or already delivered")
+        moved = self._moved.get(offset)
+        due_ms = moved[0] if moved is not None else self._table.due_of(offset)
+        assert due_ms is not None, "what is hidden has a time"
+        return Delayed(offset=Offset(offset), due_ms=due_ms)
+
+    def named(self, name: bytes) -> list[Offset]:
+        """Return the waiting messages that may have a name; the log tells whether they do."""
+        return [Offset(offset) for offset in self._table.named(name) if offset in self.hidden]
+
+    def page(self, *, skip: int, limit: int) -> Iterator[Delayed]:
+        """Yield waiting messages in the order of their offsets."""
+        last = min(skip + limit, len(self.hidden))
+        return (self.find(offset) for offset in self.hidden[skip:last])
+
+    def cancel(self, offset: int) -> Decision[Event, Delayed]:
+        """Have a waiting message never delivered."""
+        found = self.find(offset)
+        event = Cancelled(self._life, BitMap64([offset]).serialize())
+        return Decision((event,), found)
+
+    def reschedule(self, offset: int, *, due_ms: int) -> Decision[Event, Delayed]:
+        """Give a waiting message another time."""
+        found = self.find(offset)
+        moved = self._moved.get(offset)
+        if moved is None and len(self._moved) >= RESCHEDULED_MAX:
+            raise OverloadedError(
+                f"{RESCHEDULED_MAX} messages of this partition were rescheduled and wait"
+            )
+        first_ms = found.due_ms if moved is None else moved[1]
+        event = Rescheduled(self._life, Offset(offset), due_ms, first_ms)
+        return Decision((event,), Delayed(offset=Offset(offset), due_ms=due_ms))
+
+    def apply(self, event: Event) -> None:
+        """Make a decision true. One about another topic of the same name says nothing here."""
+        if event.life != self._life:
+            return
+        match event:
+            case Cancelled():
+                offsets = BitMap64.deserialize(event.offsets)
+                self.pending -= self.hidden.intersection_cardinality(offsets)
+                self.hidden -= offsets
+                self.cancelled |= offsets
+                self.cancelled_total += len(offsets)
+                for offset in offsets if self._moved else ():
+                    self._moved.pop(offset, None)
+            case Rescheduled():
+                self._moved[event.offset] = (event.due_ms, event.first_due_ms)
+                if event.offset not in self.hidden:
+                    # Recovered from a log that says it was due long ago.
+                    self.hidden.add(event.offset)
+                    self.pending += 1
+                self._wheel.add(event.due_ms, event.offset)
+
+    def snapshot(self) -> Sequence[Event]:
+        """Return the events that rebuild what people changed."""
+        events: list[Event] = [
+            Cancelled(self._life, self.cancelled[start : start + _EVENT_OFFSETS_MAX].serialize())
+            for start in range(0, len(self.cancelled), _EVENT_OFFSETS_MAX)
+        ]
+        for offset, (due_ms, first_ms) in self._moved.items():
+            if offset in self.hidden or max(due_ms, first_ms) > self._now_ms:
+                events.append(Rescheduled(self._life, Offset(offset), due_ms, first_ms))
+        return events
+
+    # Keeping.
+
+    def trim(self, start_offset: Offset) -> None:
+        """Forget messages that are no longer in the log."""
+        gone = self.hidden.range_cardinality(0, start_offset) if start_offset else 0
+        self.pending -= gone
+        for offsets in (self.hidden, self.cancelled):
+            offsets.remove_range(0, start_offset)
+        self._moved = {at: times for at, times in self._moved.items() if at >= start_offset}
+
+    def dump(self) -> tuple[Numbers, ...]:
+        """Return the columns of what waits, as numbers."""
+        return self._table.columns(self.hidden)
+
+    def restore(self, columns: Sequence[Numbers]) -> None:
+        """Take back what ``dump`` gave, before anything else is noted."""
+        offsets, due_ms, *_ = columns
+        self._table = DelayTable.of(columns)
+        self.hidden |= BitMap64(array("Q", offsets.tobytes()))
+        self.pending = len(self.hidden)
+        self._wheel.add_many(np.stack((due_ms, offsets), axis=1))

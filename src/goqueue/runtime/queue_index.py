@@ -1,0 +1,148 @@
+"""What the queue knows of a partition beside its log: lanes by priority, and what is delayed.
+
+Noted at append, before anybody can read the messages; kept beside the log like the producers, so
+that a start replays a short tail only.
+"""
+
+from collections.abc import Callable
+from typing import Final, Protocol
+
+import numpy as np
+from pyroaring import BitMap64
+
+from goqueue.base.ids import Offset
+from goqueue.base.limits import PRIORITIES
+from goqueue.core.record.frame import PRIORITY_NORMAL
+from goqueue.core.record.queue_rows import QueueRows
+from goqueue.core.schedule.schedule import Schedule
+from goqueue.runtime.clock import Clock
+
+Offsets = Callable[[BitMap64], None]
+
+
+class Timer(Protocol):
+    """Calls ``QueueIndex.advance`` when it has something to do."""
+
+    def arm(self, queue: "QueueIndex", at_ms: int) -> None:
+        """Wake a queue at a time of ``Clock.due_ms``."""
+        ...
+
+
+class _Still:
+    """A timer of nothing: somebody else advances the queue."""
+
+    def arm(self, queue: "QueueIndex", at_ms: int) -> None:
+        pass
+
+
+STILL: Final = _Still()
+
+
+class QueueIndex:
+    """The lanes and the schedule of one partition. Only the event loop's thread calls it."""
+
+    def __init__(self, clock: Clock, *, life: int, timer: Timer = STILL) -> None:
+        self._clock = clock
+        self._timer = timer
+        self.schedule = Schedule(life=life, now_ms=clock.due_ms())
+        self.lanes: tuple[BitMap64, ...] = tuple(BitMap64() for _ in range(PRIORITIES))
+        """Offsets by priority; a message that is in no lane is normal."""
+        self.consumed = [0] * PRIORITIES
+        """Messages settled by groups, by priority; whoever settles them counts."""
+        self._on_due: list[Offsets] = []
+        self._on_cancelled: list[Offsets] = []
+
+    def __repr__(self) -> str:
+        lanes = "/".join(str(len(lane)) for lane in self.lanes)
+        return f"<QueueIndex lanes {lanes}, {self.schedule.pending} delayed>"
+
+    @property
+    def hidden(self) -> BitMap64:
+        """The offsets that are delayed and not yet due; always the same object."""
+        return self.schedule.hidden
+
+    @property
+    def cancelled(self) -> BitMap64:
+        """The offsets that are never to be delivered; always the same object."""
+        return self.schedule.cancelled
+
+    # Watching.
+
+    def watch_due(self, callback: Offsets) -> None:
+        """Call back with the offsets that become due, whenever some do."""
+        self._on_due.append(callback)
+
+    def unwatch_due(self, callback: Offsets) -> None:
+        """Stop calling back."""
+        self._on_due.remove(callback)
+
+    def watch_cancelled(self, callback: Offsets) -> None:
+        """Call back with the offsets that are cancelled, whenever some are."""
+        self._on_cancelled.append(callback)
+
+    def unwatch_cancelled(self, callback: Offsets) -> None:
+        """Stop calling back."""
+        self._on_cancelled.remove(callback)
+
+    # Changing.
+
+    def note(self, base_offset: Offset, rows: QueueRows) -> None:
+        """Take what is special in a frame that was appended."""
+        if rows.priorities is not None:
+            for lane in np.unique(rows.priorities).tolist():
+                if lane != PRIORITY_NORMAL:
+                    offsets = np.flatnonzero(rows.priorities == lane) + base_offset
+                    self.lanes[lane].update(offsets.tolist())
+        if rows.delays is not None:
+            self.schedule.note(base_offset, rows.delays, now_ms=self._clock.due_ms())
+            self.arm()
+
+    def arm(self) -> None:
+        """Ask to be advanced when there is something to do."""
+        at_ms = self.schedule.next_ms
+        if at_ms is not None:
+            self._timer.arm(self, at_ms)
+
+    def advance(self) -> BitMap64:
+        """Release what is due by now and tell those who watch."""
+        due = self.schedule.advance(self._clock.due_ms())
+        self.arm()
+        if due:
+            for callback in list(self._on_due):
+                callback(due)
+        return due
+
+    def tell_cancelled(self, offsets: BitMap64) -> None:
+        """Tell those who watch of messages that were just cancelled."""
+        for callback in list(self._on_cancelled):
+            callback(offsets)
+
+    def trim(self, start_offset: Offset) -> None:
+        """Forget messages that are no longer in the log."""
+        for lane in self.lanes:
+            lane.remove_range(0, start_offset)
+        self.schedule.trim(start_offset)
+
+    # Reading.
+
+    @property
+    def is_clear(self) -> bool:
+        """Tell that plain readers get everything."""
+        return not self.schedule.hidden and not self.schedule.cancelled
+
+    def unseen(self, start_offset: Offset, end_offset: Offset) -> BitMap64 | None:
+        """Return the offsets of a range that plain readers do not get, or None for none."""
+        found: BitMap64 | None = None
+        for offsets in (self.schedule.hidden, self.schedule.cancelled):
+            if offsets and offsets.range_cardinality(start_offset, end_offset):
+                here = BitMap64()
+                here.add_range(start_offset, end_offset)
+                here &= offsets
+                found = here if found is None else found | here
+        return found
+
+    def totals(self, start_offset: Offset, end_offset: Offset) -> list[int]:
+        """Return how many messages of the log there are by priority, most urgent first."""
+        counts = [len(lane) for lane in self.lanes]
+        counts[PRIORITY_NORMAL] = end_offset - start_offset - sum(counts)
+        return counts

@@ -1,0 +1,216 @@
+"""Delayed messages as people see them: found, listed, cancelled, given another time.
+
+Shape: host of a decider. What is decided is written to the state log and applied in one step; the
+reply waits until it is durable, so that a cancelled message stays cancelled.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+import msgspec
+from pyroaring import BitMap64
+
+from goqueue.base.errors import DelayedNotFoundError, GoQueueError, InvalidRequestError
+from goqueue.base.ids import Offset, PartitionId, TopicName
+from goqueue.base.limits import DELAY_MS_MAX
+from goqueue.base.units import MiB, format_duration_ms
+from goqueue.core.decision import Decision
+from goqueue.core.record.message import Message
+from goqueue.core.record.queue_rows import DELAY_ID
+from goqueue.core.schedule import schedule
+from goqueue.observability.logging import get_logger
+from goqueue.runtime.clock import Clock
+from goqueue.runtime.page import read_page
+from goqueue.runtime.partition import Partition
+from goqueue.runtime.schedule_timer import DueTimer
+from goqueue.runtime.state_log import StateLog
+from goqueue.runtime.topic import Topic
+
+KEY_PREFIX: Final = "delay/"
+PENDING: Final = "pending"
+CANCELLED: Final = "canceled"
+DELIVERED: Final = "delivered"
+
+log = get_logger("goqueue.schedule")
+
+
+class DelayedMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """A message that was delayed: where it is, when it is due, and what became of it."""
+
+    topic: TopicName
+    partition: PartitionId
+    offset: Offset
+    due_ms: int
+    state: str = PENDING
+
+
+class Delays:
+    """Every delayed message of a broker."""
+
+    def __init__(
+        self,
+        find_topic: Callable[[str], Topic],
+        state: StateLog,
+        clock: Clock,
+    ) -> None:
+        self._find_topic = find_topic
+        self._state = state
+        self._clock = clock
+        self.timer = DueTimer(clock)
+
+    # Life.
+
+    def recover(self, topics: Mapping[TopicName, Topic]) -> None:
+        """Apply what people changed before the last stop, then release what is due by now."""
+        for key in self._state.recovered(KEY_PREFIX):
+            name, _, number = key.removeprefix(KEY_PREFIX).rpartition("/")
+            events = self._state.replay(key, schedule.Event)
+            topic = topics.get(TopicName(name))
+            if topic is None or int(number) >= len(topic.partitions):
+                # The topic was deleted and the process died before its state was.
+                self._forget(key, name)
+                continue
+            queue = topic.partitions[int(number)].queue
+            for event in events:
+                queue.schedule.apply(event)
+        for topic in topics.values():
+            for partition in topic.partitions:
+                partition.queue.trim(partition.log.start_offset)
+                partition.queue.advance()
+
+    def forget(self, topic: Topic) -> None:
+        """Drop what is known of a topic that was deleted."""
+        for partition in topic.partitions:
+            self.timer.disarm(partition.queue)
+            self._forget(_key(partition), topic.record.name)
+
+    def _forget(self, key: str, home: str) -> None:
+        """Drop the state of a machine; what stays behind is of another life and says nothing."""
+        with contextlib.suppress(GoQueueError):
+            self._state.forget(key, home=home).add_done_callback(asyncio.Future.exception)
+
+    # Asking.
+
+    def page(self, topic: str, *, skip: int, limit: int) -> Iterator[DelayedMessage]:
+        """Yield messages that wait, in the order of partitions and offsets."""
+        for partition in self._find_topic(topic).partitions:
+            pending = partition.queue.schedule.pending
+            for found in partition.queue.schedule.page(skip=skip, limit=limit):
+                limit -= 1
+                yield _waiting(partition, found)
+            skip = max(skip - pending, 0)
+
+    async def find(self, topic: str, partition: int, offset: int) -> DelayedMessage:
+        """Return a message that was delayed, whatever became of it, or raise."""
+        where = self._find_topic(topic).partition(partition)
+        queue = where.queue
+        if offset >= 0 and offset in queue.hidden:
+            return _waiting(where, queue.schedule.find(offset))
+        message = await self._read(topic, where, offset)
+        if message is None or message.deliver_at_us is None:
+            raise DelayedNotFoundError("delayed message not found")
+        return DelayedMessage(
+            topic=where.name.topic,
+            partition=where.name.partition,
+            offset=message.offset,
+            due_ms=-(-message.deliver_at_us // 1_000),
+            state=CANCELLED if offset in queue.cancelled else DELIVERED,
+        )
+
+    async def find_id(self, topic: str, name: str) -> list[DelayedMessage]:
+        """Return the waiting messages a client gave this name to, or raise."""
+        wanted = name.encode()
+        found: list[DelayedMessage] = []
+        for partition in self._find_topic(topic).partitions:
+            for offset in partition.queue.schedule.named(wanted):
+                message = await self._read(topic, partition, offset)
+                headers = message.headers if message is not None else None
+                is_it = headers is not None and headers.get(DELAY_ID) == wanted
+                if is_it and offset in partition.queue.hidden:
+                    found.append(_waiting(partition, partition.queue.schedule.find(offset)))
+        if not found:
+            raise DelayedNotFoundError("delayed message not found or already delivered")
+        return found
+
+    async def _read(self, topic: str, partition: Partition, offset: int) -> Message | None:
+        if not partition.log.start_offset <= offset < partition.visible_offset:
+            return None
+        page = await read_page(
+            self._find_topic(topic),
+            partition.name.partition,
+            offset=Offset(offset),
+            count_max=1,
+            bytes_max=1 * MiB,
+            show_delayed=True,
+        )
+        first = page.messages[0] if page.messages else None
+        return first if first is not None and first.offset == offset else None
+
+    # Changing.
+
+    async def cancel(self, topic: str, partition: int, offset: int) -> DelayedMessage:
+        """Have a waiting message never delivered; return when that is certain."""
+        where = self._find_topic(topic).partition(partition)
+        await self._until_durable(where, offset)
+        decision = where.queue.schedule.cancel(offset)
+        await self._commit(where, decision)
+        found = decision.reply
+        return msgspec.structs.replace(_waiting(where, found), state=CANCELLED)
+
+    async def reschedule(
+        self, topic: str, partition: int, offset: int, *, due_ms: int
+    ) -> DelayedMessage:
+        """Give a waiting message another time; one that has passed makes it due at once."""
+        check_delay(due_ms - self._clock.due_ms())
+        where = self._find_topic(topic).partition(partition)
+        await self._until_durable(where, offset)
+        decision = where.queue.schedule.reschedule(offset, due_ms=due_ms)
+        await self._commit(where, decision)
+        return _waiting(where, decision.reply)
+
+    async def _until_durable(self, partition: Partition, offset: int) -> None:
+        """Wait until the message is on disk: its offset must not come to name another one."""
+        partition.queue.schedule.find(offset)
+        if offset >= partition.log.durable_offset:
+            await partition.durable()
+
+    async def _commit(
+        self, partition: Partition, decision: Decision[schedule.Event, schedule.Delayed]
+    ) -> None:
+        queue = partition.queue
+        durable = self._state.append(
+            _key(partition),
+            home=partition.name.topic,
+            events=decision.events,
+            snapshot=queue.schedule.snapshot,
+        )
+        for event in decision.events:
+            queue.schedule.apply(event)
+        if isinstance(decision.events[0], schedule.Cancelled):
+            queue.tell_cancelled(BitMap64([decision.reply.offset]))
+        queue.arm()
+        await durable
+
+
+def check_delay(delay_ms: int) -> None:
+    """Refuse a delay beyond the longest."""
+    if delay_ms > DELAY_MS_MAX:
+        raise InvalidRequestError(
+            f"delay {format_duration_ms(delay_ms)} exceeds maximum"
+            f" {format_duration_ms(DELAY_MS_MAX)}"
+        )
+
+
+def _key(partition: Partition) -> str:
+    return f"{KEY_PREFIX}{partition.name.topic}/{partition.name.partition}"
+
+
+def _waiting(partition: Partition, found: schedule.Delayed) -> DelayedMessage:
+    return DelayedMessage(
+        topic=partition.name.topic,
+        partition=partition.name.partition,
+        offset=found.offset,
+        due_ms=found.due_ms,
+    )
