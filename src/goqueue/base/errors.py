@@ -104,6 +104,12 @@ class DedupWindowFullError(GoQueueError):
     retryable = True
 
 
+class PartitionNotAssignedError(GoQueueError):
+    """The partition belongs to another member of the group."""
+
+    code = "partition_not_assigned"
+
+
 class InvalidReceiptError(InvalidRequestError):
     """The text is no receipt of ours."""
 

@@ -24,6 +24,7 @@ from goqueue.observability.logging import get_logger
 from goqueue.observability.metrics import Metrics
 from goqueue.runtime.clock import Clock, SystemClock
 from goqueue.runtime.commit import Committer
+from goqueue.runtime.consume import Consumption
 from goqueue.runtime.gauges import storage_metrics
 from goqueue.runtime.groups import Groups
 from goqueue.runtime.maintenance import Maintenance
@@ -69,6 +70,9 @@ class Broker:
         self._is_stopping = False
         self.state = StateLog(self._open_state_topic, self.clock)
         self.groups = Groups(self.state, self._topics, clock=self.clock, metrics=self.metrics)
+        self.consume = Consumption(
+            self.state, self._topics, self.groups, clock=self.clock, metrics=self.metrics
+        )
         self.delays = Delays(self.topic, self.state, self.clock)
 
     def __repr__(self) -> str:
@@ -113,6 +117,7 @@ class Broker:
         self.state.recover(self._topics.get(TopicName(STATE_TOPIC)))
         self.groups.recover()
         self.delays.recover(self._topics)
+        self.consume.ledgers.recover()
         self._compact_journal()
         self.metrics.collect_from(lambda: storage_metrics(self._topics))
         self._maintenance = Maintenance(self)
@@ -127,6 +132,7 @@ class Broker:
             return
         self._is_stopping = True
         await self.groups.stop()
+        self.consume.ledgers.stop()
         self.delays.timer.stop()
         if self._maintenance is not None:
             await self._maintenance.stop()
@@ -217,6 +223,7 @@ class Broker:
             self.delays.forget(topic)
         self.metrics.forget(name)
         self._remove_files(decision.reply.name)
+        self.consume.ledgers.forget_topic(name)
         self.groups.recount(name)
         log.info("topic deleted", topic=name)
 

@@ -165,3 +165,9 @@ class ResetOffsets(Call, frozen=True):
     timestamp_us: Natural | None = None
     offset: Natural | None = None
     partitions: list[Number] | None = None
+
+
+class OffsetsSet(Call, frozen=True):
+    """Where a group begins anew."""
+
+    offsets: list[OffsetOf]

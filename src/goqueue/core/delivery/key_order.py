@@ -34,8 +34,11 @@ class KeyOrder:
         """Take notice of messages; those already settled do not count."""
         head, behind, names = self._head, self._behind, self._keys
         heads: list[int] = []
+        is_fresh = not settled or not settled.range_cardinality(
+            first_offset, first_offset + len(keys)
+        )
         for offset, key in enumerate(keys, first_offset):
-            if offset in settled:
+            if not is_fresh and offset in settled:
                 continue
             if key is None:
                 heads.append(offset)

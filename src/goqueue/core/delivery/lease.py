@@ -3,6 +3,7 @@
 Shape: calculator.
 """
 
+import heapq
 from collections.abc import Iterator
 
 from pyroaring import BitMap64
@@ -33,13 +34,6 @@ class Lease:
         late = BitMap64(offset for offset in own if now_ms >= self.extended[offset])
         return late | (self.offsets - own) if now_ms >= self.deadline_ms else late
 
-    def first_deadline_ms(self) -> int:
-        """Return when the first message must be settled."""
-        own = [due for offset, due in self.extended.items() if offset in self.offsets]
-        if len(own) < len(self.offsets):
-            own.append(self.deadline_ms)
-        return min(own)
-
 
 class Leases:
     """Every live lease of a ledger."""
@@ -47,6 +41,7 @@ class Leases:
     def __init__(self) -> None:
         self._by_nonce: dict[int, Lease] = {}
         self._in_flight: dict[str, int] = {}
+        self._deadlines: list[tuple[int, int]] = []
         self.offsets = BitMap64()
         """All messages under lease."""
 
@@ -74,6 +69,7 @@ class Leases:
         self._by_nonce[nonce] = lease
         self.offsets |= lease.offsets
         self._in_flight[lease.member] = self.in_flight(lease.member) + len(lease.offsets)
+        heapq.heappush(self._deadlines, (lease.deadline_ms, nonce))
 
     def end(self, nonce: int, offsets: BitMap64) -> None:
         """End the lease of some messages."""
@@ -98,6 +94,7 @@ class Leases:
     def extend(self, nonce: int, offsets: BitMap64, *, deadline_ms: int, lease_ms: int) -> None:
         """Give some messages of a lease another deadline."""
         lease = self._by_nonce[nonce]
+        heapq.heappush(self._deadlines, (deadline_ms, nonce))
         if len(offsets) == len(lease.offsets):
             lease.deadline_ms, lease.lease_ms = deadline_ms, lease_ms
             lease.extended.clear()
@@ -106,10 +103,32 @@ class Leases:
 
     def renew_all(self, now_ms: int) -> None:
         """Give every lease its whole time again, after a restart."""
-        for lease in self._by_nonce.values():
+        self._deadlines = []
+        for nonce, lease in self._by_nonce.items():
             lease.extended.clear()
             lease.deadline_ms = now_ms + lease.lease_ms
+            heapq.heappush(self._deadlines, (lease.deadline_ms, nonce))
 
     def first_deadline_ms(self) -> int | None:
-        """Return when the first lease is over."""
-        return min((one.first_deadline_ms() for one in self._by_nonce.values()), default=None)
+        """Return when the first lease may be over; one that was extended is looked at early."""
+        while self._deadlines:
+            deadline_ms, nonce = self._deadlines[0]
+            if nonce in self._by_nonce:
+                return deadline_ms
+            heapq.heappop(self._deadlines)
+        return None
+
+    def late(self, now_ms: int) -> Iterator[tuple[int, BitMap64]]:
+        """Yield the messages whose time is over, by nonce; each lease is looked at once."""
+        looked: set[int] = set()
+        while self._deadlines and self._deadlines[0][0] <= now_ms:
+            _, nonce = heapq.heappop(self._deadlines)
+            lease = self._by_nonce.get(nonce)
+            if lease is None or nonce in looked:
+                continue
+            looked.add(nonce)
+            late = lease.late(now_ms)
+            if late:
+                # Should the caller not end it, it comes again.
+                heapq.heappush(self._deadlines, (now_ms + 1, nonce))
+                yield nonce, late

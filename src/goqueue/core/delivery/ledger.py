@@ -3,8 +3,8 @@
 Shape: decider. The verbs only decide; ``apply`` only changes state. The same ``apply`` serves live
 traffic and recovery, so a recovered ledger cannot differ from the one that crashed. State is sets
 of offsets: what is settled is a prefix and a set behind it, what is leased or waits are sets, and
-all else behind the cursors is ready. What follows from time or from the log alone (who is ready again,
-the order of keys) is not stored but worked out anew after a restart.
+all else behind the cursors is ready. What follows from time or from the log alone (who is ready
+again, the order of keys) is not stored but worked out anew after a restart.
 """
 
 from collections.abc import Iterable
@@ -102,16 +102,19 @@ class Ledger:
         return max(cursor, looked) if fresh is None else max(cursor, fresh)
 
     def _pick_heads(self, keys: KeyOrder, view: View, limit: int, *, now_ms: int) -> Pick:
-        ready = keys.heads - self.leases.offsets
-        for left_out in (self.waiting.offsets, self._doomed, view.hidden, view.cancelled):
-            if left_out:
-                ready -= left_out
-        lanes = split_lanes(view, ready)
+        lanes = split_lanes(view, self._heads(keys, view))
         shares = self.shares.share([len(lane) for lane in lanes], limit, now_ms=now_ms)
         offsets, order = put_in_order(shares, lanes)
         cancelled = keys.heads & view.cancelled if view.cancelled else BitMap64()
         cursors = tuple(max(cursor, keys.looked_offset) for cursor in self._cursors)
         return Pick(offsets, order, cursors, BitMap64(), cancelled)
+
+    def _heads(self, keys: KeyOrder, view: View) -> BitMap64:
+        ready = keys.heads - self.leases.offsets
+        for left_out in (self.waiting.offsets, self._doomed, view.hidden, view.cancelled):
+            if left_out:
+                ready -= left_out
+        return ready
 
     def lease(
         self, pick: Pick, kept: BitMap64, terms: LeaseTerms, *, gone: BitMap64, expired: BitMap64
@@ -142,6 +145,14 @@ class Ledger:
             )
         return Decision(tuple(found), None)
 
+    def cancel(self, offsets: BitMap64) -> Decision[Event, None]:
+        """Settle messages that were cancelled after they had been passed over."""
+        cancelled = self._missed & offsets
+        if not cancelled:
+            return Decision((), None)
+        dropped = events.Dropped(offsets=runs_of(cancelled), outcome=events.CANCELLED)
+        return Decision((dropped,), None)
+
     # Looking.
 
     def unsettled(self, offsets: BitMap64) -> BitMap64:
@@ -150,6 +161,18 @@ class Ledger:
         if rest and rest.min() < self.committed:
             rest.remove_range(rest.min(), self.committed)
         return rest
+
+    def settled_between(self, start: int, end: int) -> BitMap64:
+        """Return what is settled in a half-open range."""
+        if start >= self.committed:
+            return self.done
+        settled = BitMap64()
+        settled.add_range(start, min(self.committed, end))
+        return settled | self.done
+
+    def ready_heads(self, view: View) -> int:
+        """Return how many messages known by key could be delivered now."""
+        return 0 if self.keys is None else len(self._heads(self.keys, view))
 
     def is_settled(self, offset: int) -> bool:
         """Tell whether a message is settled."""

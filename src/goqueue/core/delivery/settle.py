@@ -167,8 +167,7 @@ def expire(ledger: Ledger, policy: Policy, moment: Moment) -> Decision[Event, in
     """End the leases whose time is over; return how many messages they held."""
     found: list[Event] = []
     count = 0
-    for nonce, lease in ledger.leases:
-        late = lease.late(moment.now_ms)
+    for nonce, late in ledger.leases.late(moment.now_ms):
         count += len(late)
         found += _fail(ledger, nonce, late, policy, moment, error=LEASE_EXPIRED)
     return Decision(tuple(found), count)

@@ -32,13 +32,14 @@ _INTEGER: Final = re.compile(r"\d{1,19}", re.ASCII)
 
 
 class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """One topic's settings. Zero means no limit for retention, and off for the dedup window."""
+    """One topic's settings. Zero means no limit for retention and life, and off for dedup."""
 
     retention_ms: int = 168 * HOUR_MS
     retention_bytes: int = 0
     segment_bytes: int = SEGMENT_BYTES
     durability: str = FSYNC
     dedup_window_ms: int = 0
+    message_ttl_ms: int = 0
 
     @property
     def is_fsync(self) -> bool:
@@ -91,6 +92,7 @@ _READERS: Final[Mapping[str, tuple[Callable[[object], Any], int, int]]] = {
     "retention_bytes": (_size, 0, RETENTION_BYTES_MAX),
     "segment_bytes": (_size, SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX),
     "dedup_window_ms": (_duration, 0, DEDUP_WINDOW_MS_MAX),
+    "message_ttl_ms": (_duration, 0, RETENTION_MS_MAX),
 }
 SETTING_NAMES: Final = (*_READERS, "durability")
 

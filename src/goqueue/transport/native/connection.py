@@ -23,7 +23,8 @@ from goqueue.base.limits import (
 from goqueue.observability.logging import get_logger
 from goqueue.transport.native.alarm import Alarm
 from goqueue.transport.native.budget import ByteBudget, ReplyRoom
-from goqueue.transport.native.dispatch import Dispatch, failure_of
+from goqueue.transport.native.dispatch import Dispatch
+from goqueue.transport.native.reply import failure_of
 from goqueue.wire.packet import Buffer, Kind, Operation, Packet, PacketReader, encode_packet
 
 HELLO_SECONDS_MAX: Final = 10.0

@@ -1,8 +1,8 @@
 """Each native operation as one call on the broker. The embedded client calls this directly."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from importlib.metadata import version
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
@@ -13,30 +13,13 @@ from goqueue.runtime import fetch
 from goqueue.runtime.broker import Broker
 from goqueue.runtime.partition import Published
 from goqueue.runtime.topic import Topic
+from goqueue.transport.native.queue_dispatch import QueueOperations
+from goqueue.transport.native.reply import Beside, Reply, failure_of
 from goqueue.wire import calls
 from goqueue.wire.complaint import HEADER_FAULTS, complaint
 from goqueue.wire.packet import Buffer, Operation
 
 ACKS: Final = ("none", "leader", "all")
-
-
-class Reply(NamedTuple):
-    """A reply's header and the buffers behind it."""
-
-    header: calls.Call
-    payload: Sequence[Buffer] = ()
-
-
-class Beside(NamedTuple):
-    """What a request has beside its header, and the memory its reply may take."""
-
-    payload: memoryview
-    room: fetch.Room
-
-
-def failure_of(error: GoQueueError) -> calls.Failure:
-    """Return an error as it travels."""
-    return calls.Failure(error.code, error.message, error.retryable)
 
 
 class Dispatch:
@@ -57,6 +40,7 @@ class Dispatch:
         self._add(Operation.PRODUCE, calls.Produce, self._produce)
         self._add(Operation.FETCH, calls.Fetch, self._fetch)
         self._add(Operation.OFFSETS, calls.Offsets, self._offsets)
+        QueueOperations(broker).register(self._add)
 
     def _add(
         self,

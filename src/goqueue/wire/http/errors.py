@@ -36,6 +36,7 @@ STATUS_BY_CODE: Final[dict[str, HTTPStatus]] = {
     "out_of_order_sequence": HTTPStatus.BAD_REQUEST,
     "unknown_producer": HTTPStatus.NOT_FOUND,
     "dedup_window_full": HTTPStatus.TOO_MANY_REQUESTS,
+    "partition_not_assigned": HTTPStatus.FORBIDDEN,
     "invalid_receipt": HTTPStatus.BAD_REQUEST,
     "unknown_receipt": HTTPStatus.NOT_FOUND,
     "stale_receipt": HTTPStatus.CONFLICT,

@@ -1,0 +1,223 @@
+"""Consuming: what members of groups do with the messages they leased."""
+
+import time
+from collections.abc import Mapping, Sequence
+
+import msgspec
+from pyroaring import BitMap64
+
+from goqueue.base.errors import (
+    InvalidRequestError,
+    PartitionNotAssignedError,
+    TopicNotFoundError,
+    UnknownReceiptError,
+)
+from goqueue.base.ids import Offset, TopicName, TopicPartition
+from goqueue.core.decision import Decision
+from goqueue.core.delivery import events, settle
+from goqueue.core.delivery.events import Event
+from goqueue.core.delivery.settle import Claim, Policy, Refused, Settled
+from goqueue.observability.consumer_metrics import ConsumerMetrics
+from goqueue.observability.metrics import Metrics
+from goqueue.runtime.clock import Clock
+from goqueue.runtime.groups import Groups
+from goqueue.runtime.hosted_group import GroupNews
+from goqueue.runtime.hosted_ledger import HostedLedger
+from goqueue.runtime.ledgers import Ledgers
+from goqueue.runtime.polling import Demand, Polled, Polling
+from goqueue.runtime.progress import Progress, progress_of
+from goqueue.runtime.state_log import StateLog
+from goqueue.runtime.topic import Topic
+
+
+class Settlement(msgspec.Struct, frozen=True, kw_only=True):
+    """Messages under one lease and what is to become of them."""
+
+    partition: TopicPartition
+    nonce: int
+    verb: str
+    offsets: BitMap64
+    reason: str = ""
+    delay_ms: int | None = None
+    extension_ms: int | None = None
+
+
+class Consumption:
+    """The queue side of a broker. Lives in its event loop."""
+
+    def __init__(
+        self,
+        state: StateLog,
+        topics: Mapping[TopicName, Topic],
+        groups: Groups,
+        *,
+        clock: Clock,
+        metrics: Metrics,
+    ) -> None:
+        self._state = state
+        self._topics = topics
+        self._groups = groups
+        self._clock = clock
+        self.metrics = ConsumerMetrics(metrics)
+        self.ledgers = Ledgers(state, topics, groups, clock=clock, metrics=self.metrics)
+        self._polling = Polling(
+            state, topics, groups, self.ledgers, clock=clock, metrics=self.metrics
+        )
+        groups.watch(self._hear)
+
+    def __repr__(self) -> str:
+        return f"<Consumption of {self.ledgers!r}>"
+
+    def _hear(self, news: GroupNews) -> None:
+        for member in news.gone:
+            self._polling.forget_member(news.group, member)
+
+    async def poll(self, group: str, member: str, generation: int | None, demand: Demand) -> Polled:
+        """Lease what is ready to a member, waiting a while for something to be."""
+        return await self._polling.poll(group, member, generation, demand)
+
+    # Settling.
+
+    async def settle(
+        self, group: str, member: str | None, parts: Sequence[Settlement]
+    ) -> list[Settled]:
+        """Settle what a member holds; answer, part by part, when it is durable."""
+        if member is not None:
+            hosted_group = self._groups.get(group)
+            if member in hosted_group.members:
+                hosted_group.touch(member)
+        policy = self.ledgers.policy(group)
+        ledgers = self.ledgers.of(group)
+        outcomes: list[Settled] = []
+        is_changed = False
+        started = time.perf_counter()
+        for part in parts:
+            hosted = ledgers.get(part.partition)
+            if hosted is None:
+                unknown = UnknownReceiptError("nothing of this partition was leased by the group")
+                refused = [Refused(Offset(offset), unknown) for offset in part.offsets]
+                outcomes.append(Settled(refused))
+                continue
+            decision = self._decide(hosted, part, policy)
+            hosted.commit(decision.events)
+            is_changed = is_changed or bool(decision.events)
+            outcomes.append(decision.reply)
+        if is_changed:
+            await self._state.durable(group)
+        seconds = time.perf_counter() - started
+        for part, outcome in zip(parts, outcomes, strict=True):
+            settled = len(part.offsets) - len(outcome.refused)
+            topic = part.partition.topic
+            self.metrics.settled(group, topic, part.verb, settled, seconds=seconds)
+        return outcomes
+
+    def _decide(
+        self, hosted: HostedLedger, part: Settlement, policy: Policy
+    ) -> Decision[Event, Settled]:
+        claim = Claim(part.nonce, part.offsets)
+        moment = hosted.moment()
+        match part.verb:
+            case "ack":
+                return settle.ack(hosted.ledger, claim, now_ms=moment.now_ms)
+            case "nack":
+                return settle.nack(
+                    hosted.ledger,
+                    claim,
+                    policy,
+                    moment,
+                    error=part.reason,
+                    delay_ms=part.delay_ms,
+                )
+            case "reject":
+                return settle.reject(hosted.ledger, claim, moment, error=part.reason)
+            case "extend":
+                lease_ms = part.extension_ms
+                if lease_ms is None:
+                    raise InvalidRequestError("extension_ms: must be positive")
+                return settle.extend(hosted.ledger, claim, now_ms=moment.now_ms, lease_ms=lease_ms)
+            case "release":
+                return settle.release(hosted.ledger, claim, moment)
+            case _:
+                raise InvalidRequestError("verb: must be one of ack, nack, reject, extend, release")
+
+    async def commit_offsets(
+        self,
+        group: str,
+        member: str,
+        generation: int | None,
+        offsets: Mapping[TopicPartition, Offset],
+    ) -> None:
+        """Settle everything before the offsets, for the owner of their partitions."""
+        started = time.perf_counter()
+        hosted_group = self._groups.get(group)
+        hosted_group.check_member(member, generation)
+        hosted_group.touch(member)
+        for name, offset in offsets.items():
+            if not hosted_group.owns(member, name):
+                raise PartitionNotAssignedError("partition not assigned to this member")
+            self._check_offset(name, offset)
+        for name, offset in offsets.items():
+            hosted = self.ledgers.open(group, hosted_group.options, name)
+            hosted.commit(settle.commit(hosted.ledger, offset).events)
+        if offsets:
+            await self._state.durable(group)
+            self.metrics.committed(group, offsets, seconds=time.perf_counter() - started)
+
+    async def reset_offsets(self, group: str, offsets: Mapping[TopicPartition, Offset]) -> None:
+        """Let a group begin anew at other offsets; what is leased is taken back unsettled."""
+        hosted_group = self._groups.get(group)
+        for name, offset in offsets.items():
+            self._check_offset(name, offset)
+        for name, offset in offsets.items():
+            hosted = self.ledgers.open(group, hosted_group.options, name)
+            hosted.commit([events.Reset(offset=offset)])
+            hosted.wake()
+        if offsets:
+            await self._state.durable(group)
+
+    def resolve(
+        self,
+        topic: str,
+        *,
+        to: str,
+        timestamp_us: int | None = None,
+        offset: int | None = None,
+        partitions: Sequence[int] | None = None,
+    ) -> dict[TopicPartition, Offset]:
+        """Return where partitions are to begin anew: at an end, a time or an offset."""
+        known = self._topics.get(TopicName(topic))
+        if known is None:
+            raise TopicNotFoundError(f"topic not found: {ascii(topic)[1:-1][:249]}")
+        if to not in ("earliest", "latest") and timestamp_us is None and offset is None:
+            raise InvalidRequestError(
+                'to: must be "earliest" or "latest", or give a time or offset'
+            )
+        chosen = known.partitions if partitions is None else map(known.partition, partitions)
+        found: dict[TopicPartition, Offset] = {}
+        for partition in chosen:
+            start, end = partition.log.start_offset, partition.visible_offset
+            place = start if to == "earliest" else end
+            if timestamp_us is not None:
+                at_time = partition.find_time(timestamp_us)
+                place = end if at_time is None else at_time
+            if offset is not None:
+                place = Offset(min(max(offset, start), end))
+            found[partition.name] = place
+        return found
+
+    async def progress(self, group: str) -> list[Progress]:
+        """Return how far a group is in every partition it reads."""
+        self._groups.get(group)
+        return [
+            await progress_of(hosted, self._clock) for hosted in self.ledgers.of(group).values()
+        ]
+
+    def _check_offset(self, name: TopicPartition, offset: Offset) -> None:
+        topic = self._topics.get(name.topic)
+        if topic is None:
+            raise TopicNotFoundError(f"topic not found: {name.topic}")
+        partition = topic.partition(name.partition)
+        if not 0 <= offset <= partition.visible_offset:
+            raise InvalidRequestError(
+                f"{name}: offset {offset} is not between 0 and {partition.visible_offset}"
+            )

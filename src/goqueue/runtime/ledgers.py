@@ -1,0 +1,269 @@
+"""Every ledger of a broker: opened when a group first reads a partition, gone with either."""
+
+import asyncio
+import heapq
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import count
+from typing import Final
+
+from goqueue.base.errors import GoQueueError, TopicNotFoundError
+from goqueue.base.ids import GroupId, Offset, TopicName, TopicPartition
+from goqueue.core.delivery import events, settle
+from goqueue.core.delivery.events import Event
+from goqueue.core.delivery.ledger import Ledger
+from goqueue.core.delivery.settle import Policy
+from goqueue.core.groups.options import EARLIEST, GroupOptions
+from goqueue.observability.consumer_metrics import ConsumerMetrics
+from goqueue.observability.logging import get_logger
+from goqueue.runtime.clock import Clock
+from goqueue.runtime.groups import Groups
+from goqueue.runtime.hosted_group import GroupNews
+from goqueue.runtime.hosted_ledger import KEY_PREFIX, HostedLedger, ledger_key
+from goqueue.runtime.state_log import StateLog
+from goqueue.runtime.topic import Topic
+
+LEASES_KNOWN_MAX: Final = 100_000
+"""Leases remembered by nonce, live and ended, so that a late receipt is told from a false one."""
+
+log = get_logger("goqueue.delivery")
+
+
+class Ledgers:
+    """Hosts ledgers and watches the time for them. Lives in the broker's event loop."""
+
+    def __init__(
+        self,
+        state: StateLog,
+        topics: Mapping[TopicName, Topic],
+        groups: Groups,
+        *,
+        clock: Clock,
+        metrics: ConsumerMetrics,
+    ) -> None:
+        self._state = state
+        self._topics = topics
+        self._groups = groups
+        self._clock = clock
+        self._metrics = metrics
+        self._ledgers: dict[GroupId, dict[TopicPartition, HostedLedger]] = {}
+        self._homes: dict[int, HostedLedger] = {}
+        self._alarms: list[tuple[int, int, HostedLedger]] = []
+        self._ordinals = count()
+        self._timer: asyncio.TimerHandle | None = None
+        self._on_doomed: Callable[[HostedLedger], None] = lambda _: None
+        self.is_stopped = False
+        groups.watch(self._hear)
+
+    def __repr__(self) -> str:
+        return f"<Ledgers: {sum(map(len, self._ledgers.values()))}>"
+
+    def __iter__(self) -> Iterator[HostedLedger]:
+        return iter([one for ledgers in self._ledgers.values() for one in ledgers.values()])
+
+    def of(self, group: str) -> Mapping[TopicPartition, HostedLedger]:
+        """Return the open ledgers of a group."""
+        return self._ledgers.get(GroupId(group), {})
+
+    def home_of(self, nonce: int) -> HostedLedger | None:
+        """Return the ledger that gave out a lease."""
+        return self._homes.get(nonce)
+
+    def on_doomed(self, callback: Callable[[HostedLedger], None]) -> None:
+        """Call back with every ledger that has messages to be moved, now and later."""
+        self._on_doomed = callback
+        for hosted in self:
+            if hosted.ledger.dooms:
+                callback(hosted)
+
+    # Life.
+
+    def recover(self) -> None:
+        """Bring back the ledgers of an earlier life."""
+        for key in self._state.recovered(KEY_PREFIX):
+            group, topic, number, created = key.removeprefix(KEY_PREFIX).split("/")
+            known = self._topics.get(TopicName(topic))
+            if known is None or str(known.record.created_ms) != created:
+                _look_at(self._state.forget(key, home=group))
+                continue
+            found: list[Event] = self._state.replay(key, Event)
+            hosted = self._host(GroupId(group), known, int(number), by_key=self._is_by_key(group))
+            for event in found:
+                hosted.ledger.apply(event)
+            hosted.revive()
+            for nonce, _ in hosted.ledger.leases:
+                self._homes[nonce] = hosted
+            self._watch_time(hosted)
+
+    def _is_by_key(self, group: str) -> bool:
+        try:
+            return self._groups.get(group).options.is_by_key
+        except GoQueueError:
+            return False
+
+    def stop(self) -> None:
+        """Let nobody wait any longer."""
+        self.is_stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for hosted in self:
+            hosted.wake()
+
+    def _host(self, group: GroupId, topic: Topic, number: int, *, by_key: bool) -> HostedLedger:
+        partition = topic.partition(number)
+        ledger = Ledger(origin=Offset(0), by_key=by_key, now_ms=self._clock.monotonic_ms())
+        hosted = HostedLedger(
+            group,
+            partition,
+            ledger,
+            key=ledger_key(group, partition, created_ms=topic.record.created_ms),
+            state=self._state,
+            clock=self._clock,
+            tell=self._note,
+        )
+        self._ledgers.setdefault(group, {})[partition.name] = hosted
+        return hosted
+
+    def open(self, group: str, options: GroupOptions, name: TopicPartition) -> HostedLedger:
+        """Return a group's ledger of a partition; a new one begins where the options say."""
+        known = self._ledgers.get(GroupId(group), {}).get(name)
+        if known is not None:
+            return known
+        topic = self._topics.get(name.topic)
+        if topic is None:
+            raise TopicNotFoundError(f"topic not found: {name.topic}")
+        hosted = self._host(GroupId(group), topic, name.partition, by_key=options.is_by_key)
+        log_range = hosted.view()
+        is_early = options.auto_offset_reset == EARLIEST
+        origin = log_range.start_offset if is_early else log_range.end_offset
+        try:
+            hosted.commit([events.Reset(offset=origin)])
+        except GoQueueError:
+            del self._ledgers[GroupId(group)][name]
+            hosted.close()
+            raise
+        return hosted
+
+    def forget_topic(self, name: str) -> None:
+        """Drop the ledgers of a topic that is gone."""
+        for ledgers in self._ledgers.values():
+            for partition in [one for one in ledgers if one.topic == name]:
+                _look_at(ledgers.pop(partition).forget())
+        self._metrics.forget_topic(name)
+
+    def _hear(self, news: GroupNews) -> None:
+        """Take back what members held that are gone."""
+        ledgers = self._ledgers.get(news.group, {})
+        if news.is_deleted:
+            for hosted in ledgers.values():
+                _look_at(hosted.forget())
+            self._ledgers.pop(news.group, None)
+            self._metrics.forget(news.group)
+            return
+        for hosted in ledgers.values():
+            for member, why in news.gone.items():
+                self._take_back(hosted, member, why)
+            hosted.wake()
+
+    def _take_back(self, hosted: HostedLedger, member: str, why: str) -> None:
+        if not hosted.ledger.leases.in_flight(member):
+            return
+        moment = hosted.moment()
+        if why == "left":
+            found = settle.release_member(hosted.ledger, member, moment).events
+        else:
+            policy = self.policy(hosted.group)
+            found = settle.expire_member(hosted.ledger, member, policy, moment).events
+        try:
+            hosted.commit(found)
+        except GoQueueError as error:
+            log.warning("leases are left to expire", group=hosted.group, error=error.message)
+
+    def policy(self, group: str) -> Policy:
+        """Return how a group tries messages again."""
+        try:
+            options = self._groups.get(group).options
+        except GoQueueError:
+            return Policy()
+        return Policy(
+            max_retries=options.max_retries,
+            backoff_ms=options.backoff_ms,
+            backoff_max_ms=options.backoff_max_ms,
+        )
+
+    def remember(self, nonce: int, hosted: HostedLedger) -> None:
+        """Remember which ledger gave out a lease."""
+        self._homes[nonce] = hosted
+        if len(self._homes) > LEASES_KNOWN_MAX:
+            for old in list(self._homes)[: LEASES_KNOWN_MAX // 10]:
+                if self._homes[old].ledger.leases.get(old) is None:
+                    del self._homes[old]
+
+    # What time brings.
+
+    def _note(self, hosted: HostedLedger, found: Sequence[Event]) -> None:
+        """Act on what was just committed to a ledger."""
+        is_news = is_doom = False
+        for event in found:
+            is_doom = is_doom or isinstance(event, events.Doomed)
+            is_news = is_news or not isinstance(event, events.Leased | events.Extended)
+        self._watch_time(hosted)
+        if is_news:
+            # Keys move up, places in flight become free: other polls of the group may go on.
+            for other in self.of(hosted.group).values():
+                other.wake()
+        if is_doom:
+            self._on_doomed(hosted)
+
+    def _watch_time(self, hosted: HostedLedger) -> None:
+        due_ms = hosted.ledger.first_due_ms()
+        if due_ms is None:
+            return
+        heapq.heappush(self._alarms, (due_ms, next(self._ordinals), hosted))
+        self._arm()
+
+    def _arm(self) -> None:
+        if self.is_stopped or not self._alarms:
+            return
+        due_ms = self._alarms[0][0]
+        loop = asyncio.get_running_loop()
+        at = loop.time() + max(due_ms - self._clock.monotonic_ms(), 0) / 1_000 + 0.001
+        if self._timer is not None:
+            if self._timer.when() <= at and not self._timer.cancelled():
+                return
+            self._timer.cancel()
+        self._timer = loop.call_at(at, self._ring)
+
+    def _ring(self) -> None:
+        self._timer = None
+        try:
+            self.tick()
+        except Exception:
+            log.exception("leases could not be ended")
+        self._arm()
+
+    def tick(self) -> None:
+        """End the leases whose time is over and wake those whose wait is."""
+        now_ms = self._clock.monotonic_ms()
+        due: dict[int, HostedLedger] = {}
+        while self._alarms and self._alarms[0][0] <= now_ms:
+            hosted = heapq.heappop(self._alarms)[2]
+            due[id(hosted)] = hosted
+        for hosted in due.values():
+            self._expire(hosted)
+            hosted.wake()
+            self._watch_time(hosted)
+
+    def _expire(self, hosted: HostedLedger) -> None:
+        decision = settle.expire(hosted.ledger, self.policy(hosted.group), hosted.moment())
+        try:
+            hosted.commit(decision.events)
+        except GoQueueError as error:
+            log.warning("leases are ended later", group=hosted.group, error=error.message)
+            return
+        if decision.reply:
+            self._metrics.expired(hosted.group, hosted.partition.name.topic, decision.reply)
+
+
+def _look_at(future: asyncio.Future[None]) -> None:
+    """Let a failure nobody waits for be looked at: the next write will meet it again."""
+    future.add_done_callback(lambda done: done.cancelled() or done.exception())

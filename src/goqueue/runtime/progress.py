@@ -1,0 +1,62 @@
+"""How far a group is in a partition, in messages and in time."""
+
+from typing import NamedTuple
+
+from goqueue.base.ids import Offset, TopicPartition
+from goqueue.base.units import NS_PER_MS, US_PER_MS
+from goqueue.core.delivery import events
+from goqueue.core.delivery.ledger import OUTCOME_INDEX
+from goqueue.core.record.batch import batch_fields
+from goqueue.core.record.frame import read_header
+from goqueue.runtime.clock import Clock
+from goqueue.runtime.hosted_ledger import HostedLedger
+
+
+class Progress(NamedTuple):
+    """One partition of a group."""
+
+    partition: TopicPartition
+    committed_offset: Offset
+    end_offset: Offset
+    lag: int
+    """Messages that are not settled."""
+    in_flight: int
+    waiting: int
+    delayed: int
+    dead: int
+    lag_ms: int
+    """Age of the oldest message that is not settled."""
+
+
+async def progress_of(hosted: HostedLedger, clock: Clock) -> Progress:
+    """Return how far a ledger is."""
+    ledger, view = hosted.ledger, hosted.view()
+    hidden = view.hidden
+    begin, end = max(ledger.committed, view.start_offset), view.end_offset
+    delayed = hidden.range_cardinality(begin, end) if hidden and begin < end else 0
+    return Progress(
+        partition=hosted.partition.name,
+        committed_offset=ledger.committed,
+        end_offset=end,
+        lag=hosted.lag(),
+        in_flight=len(ledger.leases.offsets),
+        waiting=len(ledger.waiting.offsets),
+        delayed=delayed,
+        dead=ledger.outcomes[OUTCOME_INDEX[events.DEAD]] + len(ledger.dooms),
+        lag_ms=await _age_ms(hosted, clock),
+    )
+
+
+async def _age_ms(hosted: HostedLedger, clock: Clock) -> int:
+    offset = hosted.first_unsettled()
+    if offset is None:
+        return 0
+    piece = await hosted.partition.read(offset, end_offset=Offset(offset + 1), bytes_max=1)
+    if not piece.frames:
+        return 0
+    header = read_header(piece.frames)
+    first_ms = header.timestamp_ns // NS_PER_MS
+    if header.is_batch:
+        frame = piece.frames[: header.size]
+        first_ms = batch_fields(header, frame).first_timestamp_us // US_PER_MS
+    return max(clock.now_ms() - first_ms, 0)

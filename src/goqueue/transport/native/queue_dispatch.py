@@ -1,0 +1,123 @@
+"""The queue's native operations: polls, settlements, offsets."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from goqueue.base.errors import InvalidRequestError
+from goqueue.base.ids import Offset, PartitionId, TopicName, TopicPartition
+from goqueue.core.delivery.runs import are_runs, set_of
+from goqueue.core.delivery.settle import Settled
+from goqueue.core.record.frame import Buffer
+from goqueue.runtime.broker import Broker
+from goqueue.runtime.consume import Settlement
+from goqueue.runtime.polling import Demand, Leased
+from goqueue.transport.native.reply import Beside, Reply, failure_of
+from goqueue.wire import calls, queue_calls
+from goqueue.wire.packet import Operation
+
+OFFSET_MAX = 2**62
+
+
+class QueueOperations:
+    """Translates the queue's requests into broker calls."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def register(self, add: Callable[[Operation, type[calls.Call], Any], None]) -> None:
+        """Add every operation to a dispatch."""
+        add(Operation.POLL, queue_calls.Poll, self._poll)
+        add(Operation.SETTLE, queue_calls.Settle, self._settle)
+        add(Operation.COMMIT_OFFSETS, queue_calls.CommitOffsets, self._commit_offsets)
+        add(Operation.GROUP_PROGRESS, queue_calls.GroupCall, self._progress)
+        add(Operation.RESET_OFFSETS, queue_calls.ResetOffsets, self._reset_offsets)
+
+    async def _poll(self, call: queue_calls.Poll, beside: Beside) -> Reply:
+        demand = Demand(call.limit, call.bytes_max, call.wait_ms, beside.room)
+        # Another generation is told in the reply: what a member still owns it may go on reading.
+        polled = await self._broker.consume.poll(call.group, call.member, None, demand)
+        payload: list[Buffer] = [frame for part in polled.parts for frame in part.frames]
+        parts = [_polled_part(part) for part in polled.parts]
+        return Reply(queue_calls.Polled(polled.generation, polled.lease_ms, parts), payload)
+
+    async def _settle(self, call: queue_calls.Settle, _: Beside) -> Reply:
+        settlements = [_settlement(place, part) for place, part in enumerate(call.parts)]
+        outcomes = await self._broker.consume.settle(call.group, call.member, settlements)
+        return Reply(queue_calls.Settled([_settled_part(outcome) for outcome in outcomes]))
+
+    async def _commit_offsets(self, call: queue_calls.CommitOffsets, _: Beside) -> Reply:
+        offsets = {_place(one.topic, one.partition): Offset(one.offset) for one in call.offsets}
+        await self._broker.consume.commit_offsets(call.group, call.member, call.generation, offsets)
+        return Reply(calls.Nothing())
+
+    async def _progress(self, call: queue_calls.GroupCall, _: Beside) -> Reply:
+        group = self._broker.groups.get(call.group)
+        parts = [
+            queue_calls.Progress(
+                one.partition.topic,
+                one.partition.partition,
+                one.committed_offset,
+                one.end_offset,
+                one.lag,
+                one.in_flight,
+                one.waiting,
+                one.delayed,
+                one.dead,
+                one.lag_ms,
+            )
+            for one in await self._broker.consume.progress(call.group)
+        ]
+        return Reply(queue_calls.GroupProgress(group.generation, parts))
+
+    async def _reset_offsets(self, call: queue_calls.ResetOffsets, _: Beside) -> Reply:
+        offsets = self._broker.consume.resolve(
+            call.topic,
+            to=call.to,
+            timestamp_us=call.timestamp_us,
+            offset=call.offset,
+            partitions=call.partitions,
+        )
+        await self._broker.consume.reset_offsets(call.group, offsets)
+        placed = [
+            queue_calls.OffsetOf(name.topic, name.partition, offset)
+            for name, offset in offsets.items()
+        ]
+        return Reply(queue_calls.OffsetsSet(placed))
+
+
+def _place(topic: str, partition: int) -> TopicPartition:
+    return TopicPartition(TopicName(topic), PartitionId(partition))
+
+
+def _polled_part(part: Leased) -> queue_calls.PolledPart:
+    name = part.partition
+    return queue_calls.PolledPart(
+        name.topic, name.partition, part.size, part.nonce, part.order, list(part.failures.items())
+    )
+
+
+def _settlement(place: int, part: queue_calls.SettlePart) -> Settlement:
+    if part.verb not in queue_calls.VERBS:
+        raise InvalidRequestError(
+            f"parts[{place}].verb: must be one of {', '.join(queue_calls.VERBS)}"
+        )
+    if not are_runs(part.offsets, end_offset=OFFSET_MAX):
+        raise InvalidRequestError(f"parts[{place}].offsets: not ascending runs of offsets")
+    if part.verb == queue_calls.EXTEND and part.extension_ms is None:
+        raise InvalidRequestError(f"parts[{place}].extension_ms is required")
+    return Settlement(
+        partition=_place(part.topic, part.partition),
+        nonce=part.nonce,
+        verb=part.verb,
+        offsets=set_of(part.offsets),
+        reason=part.reason,
+        delay_ms=part.delay_ms,
+        extension_ms=part.extension_ms,
+    )
+
+
+def _settled_part(outcome: Settled) -> queue_calls.SettledPart:
+    refused: Sequence[queue_calls.RefusedOffset] = [
+        queue_calls.RefusedOffset(one.offset, failure_of(one.error)) for one in outcome.refused
+    ]
+    return queue_calls.SettledPart(list(refused), list(outcome.retried), list(outcome.doomed))

@@ -1,0 +1,28 @@
+"""What a native operation is given and what it answers."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from goqueue.base.errors import GoQueueError
+from goqueue.runtime import fetch
+from goqueue.wire import calls
+from goqueue.wire.packet import Buffer
+
+
+class Reply(NamedTuple):
+    """A reply's header and the buffers behind it."""
+
+    header: calls.Call
+    payload: Sequence[Buffer] = ()
+
+
+class Beside(NamedTuple):
+    """What a request has beside its header, and the memory its reply may take."""
+
+    payload: memoryview
+    room: fetch.Room
+
+
+def failure_of(error: GoQueueError) -> calls.Failure:
+    """Return an error as it travels."""
+    return calls.Failure(error.code, error.message, error.retryable)
