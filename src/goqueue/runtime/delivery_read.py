@@ -20,6 +20,7 @@ NEIGHBOUR_OFFSETS: Final = 512
 WHOLE_SHARE: Final = 2
 """A batch of which at least one in so many messages is picked is sent as it lies in the log."""
 LOOK_BYTES: Final = 256 * KiB
+READ_BYTES_MIN: Final = 32 * KiB
 
 
 class Found(NamedTuple):
@@ -64,6 +65,9 @@ class PickReader:
         self._wanted = wanted
         self._left = bytes_max
         self._oldest_us = 0
+        # About twice what a message takes here: reading more would be for nothing.
+        log = partition.log
+        self._message_bytes = 2 * log.size_bytes // max(log.end_offset - log.start_offset, 1)
         self._frames: list[Buffer] = []
         self._found = BitMap64()
         self._looked = BitMap64()
@@ -81,7 +85,8 @@ class PickReader:
         return Found(self._frames, self._found, gone, self._expired)
 
     async def _read_piece(self, offset: Offset, end: Offset) -> Offset:
-        piece = await self._partition.read(offset, end_offset=end, bytes_max=self._left)
+        size = min(self._left, READ_BYTES_MIN + (end - offset) * self._message_bytes)
+        piece = await self._partition.read(offset, end_offset=end, bytes_max=size)
         for stored in stored_in(piece.frames):
             if stored.is_message:
                 self._take(stored)

@@ -33,6 +33,10 @@ class LaneShares:
 
     def share(self, available: Sequence[int], limit: int, *, now_ms: int) -> list[Share]:
         """Share out up to ``limit`` places among what is available in each lane."""
+        lanes = [lane for lane, ready in enumerate(available) if ready]
+        if len(lanes) <= 1:
+            self._served_ms = [now_ms] * PRIORITIES
+            return [(lane, min(available[lane], limit)) for lane in lanes]
         rest = list(available)
         shares = self._promote(rest, limit, now_ms=now_ms)
         limit -= len(shares)
