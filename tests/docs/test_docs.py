@@ -7,15 +7,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import typer
 
 from goqueue.base.errors import BY_CODE
+from goqueue.base.units import format_duration_ms
 from goqueue.cli.main import app
 from goqueue.config.model import BrokerConfig
 from goqueue.config.settings import SETTINGS
+from goqueue.core.groups.options import GroupOptions
 from goqueue.core.topics.settings import SETTING_NAMES
-from goqueue.observability.metrics import Metrics
 from goqueue.runtime.broker import Broker
 from goqueue.runtime.gauges import storage_metrics
 from goqueue.testing.disk import MemoryDisk
@@ -122,9 +124,19 @@ def test_the_settings_of_topics_are_documented() -> None:
     assert [name for name in SETTING_NAMES if f"| `{name}` |" not in text] == []
 
 
+def test_the_options_of_groups_are_documented() -> None:
+    """docs/configuration.md has every option of a group, with its default."""
+    text = read("docs/configuration.md")
+
+    for name, value in msgspec.structs.asdict(GroupOptions()).items():
+        shown = format_duration_ms(value) if name.endswith("_ms") else str(value).lower()
+        assert f"| `{name.removesuffix('_ms')}` | `{shown}` |" in text
+
+
 def test_the_metrics_are_documented() -> None:
     """docs/operations.md has every metric of the broker's own, and no other."""
-    families = [*Metrics().registry.collect(), *storage_metrics({})]
+    broker = Broker(BrokerConfig(), MemoryDisk())
+    families = [*broker.metrics.registry.collect(), *storage_metrics({})]
     names = {
         f"{one.name}_total" if one.type == "counter" else one.name
         for one in families

@@ -13,6 +13,7 @@ from goqueue.cli import (
     configuration,
     consume,
     doctor,
+    group,
     produce,
     serve,
     topic,
@@ -37,6 +38,7 @@ add_common_options(app, ABOUT)
 for noun in (
     serve,
     topic,
+    group,
     produce,
     consume,
     bench,

@@ -17,8 +17,9 @@ from goqueue.client.positions import Position, resolve, time_of
 from goqueue.client.producer import Gatherer, ProducerOptions
 from goqueue.client.reader import Chunk, Fetching, ReadOptions, messages_in
 from goqueue.core.record.message import Message, Priority
-from goqueue.wire import calls
+from goqueue.wire import calls, group_calls
 from goqueue.wire.packet import Operation
+from goqueue.wire.queue_calls import GroupCall
 
 DEFAULT_PARTITIONS = 3
 
@@ -145,6 +146,23 @@ class AsyncClient:
         """Return an offset per partition: the earliest, the latest, or the first at a time."""
         parts = await self._ranges(topic, None)
         return await self._resolve(topic, at, parts)
+
+    # Groups.
+
+    async def list_groups(self) -> list[group_calls.GroupSummary]:
+        """Return every consumer group."""
+        reply = await self._call(Operation.LIST_GROUPS, calls.Nothing(), group_calls.GroupList)
+        return reply.groups
+
+    async def describe_group(self, name: str) -> group_calls.GroupState:
+        """Return a group's members, its options and who reads what."""
+        header = GroupCall(name)
+        return await self._call(Operation.DESCRIBE_GROUP, header, group_calls.GroupState)
+
+    async def delete_group(self, name: str, *, force: bool = False) -> None:
+        """End a group with everything known of it; one that has members only with ``force``."""
+        header = group_calls.DeleteGroup(name, force)
+        await self._once(Operation.DELETE_GROUP, header, calls.Nothing)
 
     async def ping(self) -> None:
         """Return when the broker has answered."""

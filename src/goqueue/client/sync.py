@@ -20,6 +20,7 @@ from goqueue.client.producer import Gatherer, ProducerOptions
 from goqueue.client.reader import ReadOptions, messages_in
 from goqueue.core.record.message import Message, Priority
 from goqueue.wire.calls import TopicState, TopicSummary
+from goqueue.wire.group_calls import GroupState, GroupSummary
 
 
 class Send(Protocol):
@@ -140,6 +141,20 @@ class Client:
     def offsets(self, topic: str, at: Position = "latest") -> dict[int, int]:
         """Return an offset per partition: the earliest, the latest, or the first at a time."""
         return self._thread.run(self._client.offsets(topic, at))
+
+    # Groups.
+
+    def list_groups(self) -> list[GroupSummary]:
+        """Return every consumer group."""
+        return self._thread.run(self._client.list_groups())
+
+    def describe_group(self, name: str) -> GroupState:
+        """Return a group's members, its options and who reads what."""
+        return self._thread.run(self._client.describe_group(name))
+
+    def delete_group(self, name: str, *, force: bool = False) -> None:
+        """End a group with everything known of it; one that has members only with ``force``."""
+        self._thread.run(self._client.delete_group(name, force=force))
 
     def ping(self) -> None:
         """Return when the broker has answered."""

@@ -171,6 +171,7 @@ class Groups:
         if decision.events:
             log.info("member joined", group=checked, member=decision.reply)
         await durable
+        await hosted.settled()
         return hosted, decision.reply
 
     async def leave(self, name: str, member_id: str) -> None:
@@ -190,6 +191,7 @@ class Groups:
         durable = hosted.commit(decision.events)
         hosted.touch(member_id)
         await durable
+        await hosted.settled()
         return hosted
 
     async def delete(self, name: str, *, is_forced: bool = False) -> None:

@@ -150,11 +150,11 @@ class HostedGroup:
         return self._clock.now_ms() + deadline_ms - self._clock.monotonic_ms()
 
     async def settled(self) -> None:
-        """Return when the last change is durable, or never will be.
+        """Return when all changes are durable, or never will be.
 
         Who hears of a generation must be sure that a restart does not give its number again.
         """
-        if self._durable is not None and not self._durable.done():
+        while self._durable is not None and not self._durable.done():
             await asyncio.wait([self._durable])
 
     def news(self) -> asyncio.Future[None]:

@@ -46,6 +46,13 @@ class Operation(IntEnum):
     PRODUCE = 21
     FETCH = 30
     OFFSETS = 31
+    JOIN_GROUP = 32
+    HEARTBEAT = 33
+    LEAVE_GROUP = 34
+    REVOKED = 35
+    DESCRIBE_GROUP = 36
+    LIST_GROUPS = 37
+    DELETE_GROUP = 38
     POLL = 50
     SETTLE = 51
     COMMIT_OFFSETS = 52

@@ -4,7 +4,7 @@ import itertools
 from collections import Counter
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from goqueue.base.ids import MemberId, PartitionId, TopicName, TopicPartition
@@ -84,6 +84,7 @@ def test_equal_subscriptions_get_equal_shares(
         assert max(sizes) - min(sizes) <= 1
 
 
+@settings(max_examples=500)
 @given(size=st.integers(1, 6), partitions=counts, owners=st.lists(st.integers(0, 6), max_size=21))
 def test_sticky_moves_the_fewest_among_equals(
     size: int, partitions: dict[TopicName, int], owners: list[int]
@@ -123,6 +124,7 @@ def test_sticky_is_as_even_as_subscriptions_allow(
     assert moved(before, after) <= sum(map(len, before.values()))
 
 
+@settings(max_examples=500)
 @given(members=subscriptions, partitions=counts, data=st.data())
 def test_sticky_leaves_others_alone_when_one_goes(
     members: dict[MemberId, set[TopicName]], partitions: dict[TopicName, int], data: st.DataObject
@@ -138,7 +140,8 @@ def test_sticky_leaves_others_alone_when_one_goes(
 
     if is_equal and rest:
         assert moved(left, after) == 0
-    assert moved(left, after) <= max(len(before[leaver]), 0) * len(members)
+    # A chain hands on one partition a step, and each that is freed begins one chain at most.
+    assert moved(left, after) <= len(before[leaver]) * len(members)
 
 
 def test_the_example_of_three_partitions() -> None:

@@ -25,8 +25,14 @@ def assign_sticky(
         for one in owned:
             held.setdefault(one.topic, {}).setdefault(member, set()).add(one.partition)
     balance = _Balance(members)
-    for topic in sorted(partitions):
-        balance.place(topic, partitions[topic], held.get(topic, {}))
+    # All is kept before anything is given: only then is it known who has least.
+    free = {
+        topic: balance.keep(topic, partitions[topic], held.get(topic, {}))
+        for topic in sorted(partitions)
+    }
+    # Topics with few readers first: the others still have a choice afterwards.
+    for topic in sorted(free, key=balance.count_readers):
+        balance.give(topic, free[topic])
     balance.level()
     return {member: set(balance.owned_by(member)) for member in members}
 
@@ -53,24 +59,31 @@ class _Balance:
                 for number in numbers:
                     yield TopicPartition(topic, PartitionId(number))
 
-    def place(
+    def count_readers(self, topic: TopicName) -> int:
+        """Return how many members a topic's partitions may go to."""
+        return len(self._readers.get(topic, ()))
+
+    def keep(
         self, topic: TopicName, count: int, held: Mapping[MemberId, AbstractSet[int]]
-    ) -> None:
-        """Leave a topic's partitions with their owners, and give the others to the lightest."""
-        readers = self._readers.get(topic, [])
-        if not readers:
-            return
+    ) -> list[int]:
+        """Leave a topic's partitions with their owners; return those that have none."""
         free = set(range(count))
-        for member in readers:
+        for member in self._readers.get(topic, ()):
             mine = free.intersection(held.get(member, ()))
             free -= mine
             self._kept[member][topic] = mine
             self._load[member] += len(mine)
             for number in mine:
                 self._first_owner[TopicPartition(topic, PartitionId(number))] = member
-        heap = [(self._load[member], member) for member in readers]
+        return sorted(free)
+
+    def give(self, topic: TopicName, numbers: Iterable[int]) -> None:
+        """Give partitions of a topic to those of its readers that have least."""
+        heap = [(self._load[member], member) for member in self._readers.get(topic, ())]
+        if not heap:
+            return
         heapq.heapify(heap)
-        for number in sorted(free):
+        for number in numbers:
             load, member = heap[0]
             self._given[member].setdefault(topic, set()).add(number)
             self._load[member] = load + 1

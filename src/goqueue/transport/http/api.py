@@ -1,6 +1,8 @@
 """Everything the HTTP API can do."""
 
 from goqueue.runtime.broker import Broker
+from goqueue.transport.http.cooperative import CooperativeRoutes
+from goqueue.transport.http.groups import GroupRoutes
 from goqueue.transport.http.health import HealthRoutes
 from goqueue.transport.http.messages import MessageRoutes
 from goqueue.transport.http.operation import Operation
@@ -14,6 +16,8 @@ def operations(broker: Broker) -> tuple[Operation, ...]:
     described = (
         *MessageRoutes(broker).operations(),
         *ReadingRoutes(broker).operations(),
+        *GroupRoutes(broker).operations(),
+        *CooperativeRoutes(broker).operations(),
         *TopicRoutes(broker).operations(),
         *HealthRoutes(broker).operations(),
     )

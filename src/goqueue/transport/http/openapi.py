@@ -22,6 +22,7 @@ and null counts as absent. Times are RFC 3339, durations text such as "30s" or "
 """
 _TAGS: Final = {
     "messages": "Publishing and reading.",
+    "groups": "Consumer groups: their members, their options and who reads what.",
     "topics": "Making, showing, changing and removing topics.",
     "health": "Probes, sizes and metrics.",
     "pages": "This documentation.",

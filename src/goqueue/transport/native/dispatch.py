@@ -13,6 +13,7 @@ from goqueue.runtime import fetch
 from goqueue.runtime.broker import Broker
 from goqueue.runtime.partition import Published
 from goqueue.runtime.topic import Topic
+from goqueue.transport.native.group_dispatch import GroupOperations
 from goqueue.transport.native.queue_dispatch import QueueOperations
 from goqueue.transport.native.reply import Beside, Reply, failure_of
 from goqueue.wire import calls
@@ -40,6 +41,7 @@ class Dispatch:
         self._add(Operation.PRODUCE, calls.Produce, self._produce)
         self._add(Operation.FETCH, calls.Fetch, self._fetch)
         self._add(Operation.OFFSETS, calls.Offsets, self._offsets)
+        GroupOperations(broker).register(self._add)
         QueueOperations(broker).register(self._add)
 
     def _add(
