@@ -35,6 +35,7 @@ def test_a_topic_lives_and_dies(server: Running, prefix: str) -> None:
             "segment_bytes": 64 * 1024 * 1024,
             "durability": "fsync",
             "dedup_window_ms": 0,
+            "message_ttl_ms": 0,
         },
     }
     assert deleted.json() == {"deleted": True, "name": "orders"}
