@@ -325,6 +325,7 @@ def test_a_full_disk_refuses_joins_and_expires_nobody() -> None:
         rig = await start()
         hosted, member = await join(rig, "a")
         rig.clock.advance(SESSION_MS)
+        rig.disk.remove(BALLAST_PATH)
         rig.disk.fill_up()
         with pytest.raises(DiskFullError):
             await join(rig, "b")

@@ -22,6 +22,7 @@ from goqueue.core.record.stamp import ProducerStamp
 from goqueue.core.topics import catalog
 from goqueue.observability.logging import get_logger
 from goqueue.observability.metrics import Metrics
+from goqueue.runtime.ballast import Ballast
 from goqueue.runtime.clock import Clock, SystemClock
 from goqueue.runtime.commit import Committer
 from goqueue.runtime.consume import Consumption
@@ -68,7 +69,8 @@ class Broker:
         self._committer: Committer | None = None
         self._maintenance: Maintenance | None = None
         self._is_stopping = False
-        self.state = StateLog(self._open_state_topic, self.clock)
+        self._ballast = Ballast(disk, self.clock)
+        self.state = StateLog(self._open_state_topic, self.clock, self._ballast)
         self.groups = Groups(self.state, self._topics, clock=self.clock, metrics=self.metrics)
         self.consume = Consumption(
             self.state, self._topics, self.groups, clock=self.clock, metrics=self.metrics
@@ -237,6 +239,7 @@ class Broker:
             identities=self._identities,
             metrics=self.metrics,
             timer=self.delays.timer,
+            ballast=self._ballast,
         )
         self._topics[record.name] = topic
         for partition in topic.partitions:

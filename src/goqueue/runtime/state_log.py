@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
+from goqueue.base.errors import DiskFullError
 from goqueue.base.units import US_PER_MS, KiB, MiB
 from goqueue.core.log.scan import Walk
 from goqueue.core.producers.partitioner import partition_of_key
@@ -26,6 +27,7 @@ from goqueue.core.record.message import Draft
 from goqueue.core.record.row import Row, encode_row
 from goqueue.core.record.stamp import NO_STAMP
 from goqueue.observability.logging import get_logger
+from goqueue.runtime.ballast import Ballast
 from goqueue.runtime.clock import Clock
 from goqueue.runtime.partition import Partition
 from goqueue.runtime.topic import Topic
@@ -92,9 +94,10 @@ class _Trace:
 class StateLog:
     """Appends the events of machines and hands them back after a restart."""
 
-    def __init__(self, open_topic: Callable[[], Topic], clock: Clock) -> None:
+    def __init__(self, open_topic: Callable[[], Topic], clock: Clock, ballast: Ballast) -> None:
         self._open_topic = open_topic
         self._clock = clock
+        self._ballast = ballast
         self._topic: Topic | None = None
         self._traces: dict[str, _Trace] = {}
 
@@ -106,6 +109,8 @@ class StateLog:
     def recover(self, topic: Topic | None) -> None:
         """Read what there is; without a topic there is nothing."""
         self._topic = topic
+        if topic is not None:
+            self._ballast.take()
         for partition in topic.partitions if topic is not None else ():
             self._recover(partition)
 
@@ -205,7 +210,7 @@ class StateLog:
         change = _encode(events)
         slot = trace.number % SLOTS
         rows.append(self._row(f"{key}#{slot}", _NUMBER.pack(trace.number) + change))
-        partition.append_beyond([_checked(row) for row in rows])
+        self._append(partition, rows)
         self._traces[key] = trace
         if stored is not None:
             trace.snapshot_number = trace.number
@@ -224,13 +229,23 @@ class StateLog:
             return done
         partition = self._partition(home)
         keys = [key, *(f"{key}#{slot}" for slot in range(min(trace.number, SLOTS)))]
-        partition.append_beyond([_checked(self._row(one, None)) for one in keys])
+        self._append(partition, [self._row(one, None) for one in keys])
         del self._traces[key]
         return partition.durable()
+
+    def _append(self, partition: Partition, rows: Sequence[bytes]) -> None:
+        frames = [_checked(row) for row in rows]
+        try:
+            partition.append_beyond(frames)
+        except DiskFullError:
+            if not self._ballast.give_up():
+                raise
+            partition.append_beyond(frames)
 
     def _partition(self, home: str) -> Partition:
         if self._topic is None:
             self._topic = self._open_topic()
+            self._ballast.take()
         number = partition_of_key(home.encode(), len(self._topic.partitions))
         return self._topic.partitions[number]
 

@@ -28,6 +28,7 @@ from goqueue.core.topics.catalog import Topic as TopicRecord
 from goqueue.core.topics.settings import TopicSettings
 from goqueue.observability.logging import get_logger
 from goqueue.observability.metrics import Metrics
+from goqueue.runtime.ballast import Ballast
 from goqueue.runtime.clock import Clock
 from goqueue.runtime.commit import Committer
 from goqueue.runtime.partition import Partition, Published
@@ -54,11 +55,13 @@ class Topic:
         identities: Identities,
         metrics: Metrics,
         timer: Timer = STILL,
+        ballast: Ballast | None = None,
     ) -> None:
         self.record = record
         self._clock = clock
         self._identities = identities
         self._metrics = metrics
+        self._ballast = ballast
         self.meter = metrics.meter(record.name)
         self.partitions = [
             Partition(
@@ -145,6 +148,8 @@ class Topic:
     async def _accept(self, partition: int, frames: memoryview) -> Published | GoQueueError:
         try:
             target = self.partition(partition)
+            if self._ballast is not None:
+                self._ballast.check()
             checked = check_frames(frames, now_ms=self._clock.now_ms())
             published = await self._append(target, checked)
         except GoQueueError as error:
