@@ -22,6 +22,7 @@ from goqueue.core.groups.member import JoinRequest
 from goqueue.core.groups.states import State
 from goqueue.runtime import broker as broker_module
 from goqueue.runtime import groups as groups_module
+from goqueue.runtime.ballast import BALLAST_PATH
 from goqueue.runtime.hosted_group import GroupNews, HostedGroup
 from goqueue.testing.disk import CrashError
 from tests.runtime.rig import Rig, run
