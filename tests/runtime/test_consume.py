@@ -418,3 +418,25 @@ def test_a_poll_waits_for_what_is_published() -> None:
         await shop.rig.stop()
 
     run(main())
+
+
+def test_auto_commit_settles_what_earlier_polls_handed_out() -> None:
+    """Every interval, and when a member leaves; what the last poll gave is not settled before."""
+
+    async def main() -> None:
+        shop = await Shop().open()
+        await shop.publish("a0", "b1", "c2")
+        member = await shop.join(auto_commit=True, auto_commit_interval="5s")
+        assert await shop.values(member, limit=1) == ["a0"]
+        shop.later(4_999)
+        assert await shop.values(member, limit=1) == ["b1"]
+        assert shop.committed() == 0
+        shop.later(1)
+        assert await shop.values(member, limit=1) == ["c2"]
+        assert shop.committed() == 2
+        await shop.rig.broker.groups.leave("g", member)
+
+        assert shop.committed() == 3
+        await shop.rig.stop()
+
+    run(main())

@@ -95,10 +95,17 @@ class Ledgers:
             self._watch_time(hosted)
 
     def _is_by_key(self, group: str) -> bool:
+        return self._options(group).is_by_key
+
+    def _is_auto_commit(self, group: str) -> bool:
+        return self._options(group).auto_commit
+
+    def _options(self, group: str) -> GroupOptions:
+        """Return how a group consumes; a ledger whose group is gone has the defaults."""
         try:
-            return self._groups.get(group).options.is_by_key
+            return self._groups.get(group).options
         except GoQueueError:
-            return False
+            return GroupOptions()
 
     def stop(self) -> None:
         """Let nobody wait any longer."""
@@ -168,7 +175,9 @@ class Ledgers:
         if not hosted.ledger.leases.in_flight(member):
             return
         moment = hosted.moment()
-        if why == "left":
+        if why == "left" and self._is_auto_commit(hosted.group):
+            found = settle.ack_member(hosted.ledger, member, now_ms=moment.now_ms).events
+        elif why == "left":
             found = settle.release_member(hosted.ledger, member, moment).events
         else:
             policy = self.policy(hosted.group)
@@ -180,10 +189,7 @@ class Ledgers:
 
     def policy(self, group: str) -> Policy:
         """Return how a group tries messages again."""
-        try:
-            options = self._groups.get(group).options
-        except GoQueueError:
-            return Policy()
+        options = self._options(group)
         return Policy(
             max_retries=options.max_retries,
             backoff_ms=options.backoff_ms,

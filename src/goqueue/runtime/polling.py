@@ -10,6 +10,7 @@ from pyroaring import BitMap64
 
 from goqueue.base.ids import GroupId, Offset, TopicName, TopicPartition
 from goqueue.base.limits import LOOK_AHEAD_MESSAGES_MAX
+from goqueue.core.delivery import settle
 from goqueue.core.delivery.picking import Pick
 from goqueue.core.delivery.runs import Runs, count_of, runs_in
 from goqueue.core.delivery.terms import LeaseTerms
@@ -92,6 +93,7 @@ class Polling:
         self._metrics = metrics
         self._nonce = nonce
         self._turns: dict[tuple[GroupId, str], int] = {}
+        self._acked_ms: dict[tuple[GroupId, str], int] = {}
 
     def __repr__(self) -> str:
         return f"<Polling of {self._ledgers!r}>"
@@ -99,6 +101,7 @@ class Polling:
     def forget_member(self, group: GroupId, member: str) -> None:
         """Forget whose turn it was for a member that is gone."""
         self._turns.pop((group, member), None)
+        self._acked_ms.pop((group, member), None)
 
     async def poll(self, group: str, member: str, generation: int | None, demand: Demand) -> Polled:
         """Lease what is ready to a member, waiting a while for something to be."""
@@ -106,6 +109,8 @@ class Polling:
         hosted_group = self._groups.get(group)
         hosted_group.check_member(member, generation)
         hosted_group.touch(member)
+        if hosted_group.options.auto_commit:
+            self._auto_commit(hosted_group, member)
         parts = await self._poll_once(hosted_group, member, demand)
         if not parts and demand.wait_ms > 0:
             parts = await self._wait(hosted_group, member, generation, demand)
@@ -114,6 +119,17 @@ class Polling:
         self._metrics.polled(group, parts, seconds=time.perf_counter() - started)
         options = hosted_group.options
         return Polled(hosted_group.generation, options.visibility_timeout_ms, parts)
+
+    def _auto_commit(self, group: HostedGroup, member: str) -> None:
+        """Settle what earlier polls handed out, not more often than the group's interval."""
+        now_ms = self._clock.monotonic_ms()
+        place = (group.name, member)
+        since_ms = now_ms - self._acked_ms.setdefault(place, now_ms)
+        if since_ms < group.options.auto_commit_interval_ms:
+            return
+        self._acked_ms[place] = now_ms
+        for hosted in self._ledgers.of(group.name).values():
+            hosted.commit(settle.ack_member(hosted.ledger, member, now_ms=now_ms).events)
 
     async def _wait(
         self, group: HostedGroup, member: str, generation: int | None, demand: Demand

@@ -153,6 +153,19 @@ def release(ledger: Ledger, claim: Claim, moment: Moment) -> Decision[Event, Set
     return Decision(found if held else (), Settled(refused))
 
 
+def ack_member(ledger: Ledger, member: str, *, now_ms: int) -> Decision[Event, int]:
+    """Settle everything a member holds: it says so by asking for more."""
+    found: list[Event] = []
+    count = 0
+    for nonce in ledger.leases.held_by(member):
+        lease = ledger.leases.get(nonce)
+        held = lease.offsets - lease.late(now_ms) if lease is not None else BitMap64()
+        if held:
+            found.append(events.Acked(offsets=runs_of(held), nonce=nonce))
+            count += len(held)
+    return Decision(tuple(found), count)
+
+
 def release_member(ledger: Ledger, member: str, moment: Moment) -> Decision[Event, None]:
     """Take back everything from a member that left in order."""
     found = [
