@@ -160,4 +160,10 @@ FIGURES: tuple[Figure, ...] = (
         at_least=0.5,
         compute=within(("partitions", "300", "rate"), ("partitions", "3", "rate")),
     ),
+    Figure(
+        work="ack with 10 M against 10 k unacked behind",
+        unit="x",
+        at_most=1.5,
+        compute=within(("ack-cost", "10 M unacked", "ack"), ("ack-cost", "10 k unacked", "ack")),
+    ),
 )

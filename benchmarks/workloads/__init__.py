@@ -2,6 +2,7 @@
 
 from benchmarks.trial import Workload
 from benchmarks.workloads import (
+    ack_cost,
     end_to_end,
     http,
     latency,
@@ -23,4 +24,5 @@ WORKLOADS: tuple[Workload, ...] = (
     memory.WORKLOAD,
     partitions.WORKLOAD,
     log_size.WORKLOAD,
+    ack_cost.WORKLOAD,
 )

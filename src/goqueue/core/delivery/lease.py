@@ -8,6 +8,8 @@ from collections.abc import Iterator
 
 from pyroaring import BitMap64
 
+from goqueue.core.delivery.runs import put_into, take_from
+
 
 class Lease:
     """Messages one member took in one poll."""
@@ -67,15 +69,15 @@ class Leases:
         """Begin a lease."""
         assert nonce not in self._by_nonce, "a nonce is used once"
         self._by_nonce[nonce] = lease
-        self.offsets |= lease.offsets
+        put_into(self.offsets, lease.offsets)
         self._in_flight[lease.member] = self.in_flight(lease.member) + len(lease.offsets)
         heapq.heappush(self._deadlines, (lease.deadline_ms, nonce))
 
     def end(self, nonce: int, offsets: BitMap64) -> None:
         """End the lease of some messages."""
         lease = self._by_nonce[nonce]
-        lease.offsets -= offsets
-        self.offsets -= offsets
+        take_from(lease.offsets, offsets)
+        take_from(self.offsets, offsets)
         left = self._in_flight[lease.member] - len(offsets)
         if left:
             self._in_flight[lease.member] = left

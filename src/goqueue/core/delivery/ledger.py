@@ -22,7 +22,7 @@ from goqueue.core.delivery.history import Histories
 from goqueue.core.delivery.key_order import KeyOrder
 from goqueue.core.delivery.lease import Lease, Leases
 from goqueue.core.delivery.picking import Pick, find_fresh, put_in_order, split_lanes
-from goqueue.core.delivery.runs import runs_of, set_of
+from goqueue.core.delivery.runs import put_into, runs_of, set_of, take_from
 from goqueue.core.delivery.terms import LeaseTerms
 from goqueue.core.delivery.view import View
 from goqueue.core.delivery.waiting import Waiting
@@ -244,7 +244,7 @@ class Ledger:
         if event.unread:
             self._again |= self.unsettled(set_of(event.unread))
         if offsets:
-            self._again -= offsets
+            take_from(self._again, offsets)
             self.waiting.discard(offsets)
             self.leases.add(
                 event.nonce,
@@ -293,11 +293,9 @@ class Ledger:
 
     def _settle(self, offsets: BitMap64, outcome: str) -> None:
         self.outcomes[OUTCOME_INDEX[outcome]] += len(offsets)
-        self.done |= offsets
-        if self._again:
-            self._again -= offsets
-        if self._missed:
-            self._missed -= offsets
+        put_into(self.done, offsets)
+        take_from(self._again, offsets)
+        take_from(self._missed, offsets)
         if self.waiting.offsets:
             self.waiting.discard(offsets)
         self.histories.forget(offsets)

@@ -44,6 +44,28 @@ def set_of(runs: Iterable[int]) -> BitMap64:
     return offsets
 
 
+def put_into(target: BitMap64, offsets: BitMap64) -> None:
+    """Add a set to another in place; one run costs the same however large the other is."""
+    if not offsets:
+        return
+    first, last = offsets.min(), offsets.max()
+    if last - first + 1 == len(offsets):
+        target.add_range(first, last + 1)
+    else:
+        target |= offsets
+
+
+def take_from(target: BitMap64, offsets: BitMap64) -> None:
+    """Take a set out of another in place; one run costs the same however large the other is."""
+    if not offsets or not target:
+        return
+    first, last = offsets.min(), offsets.max()
+    if last - first + 1 == len(offsets):
+        target.remove_range(first, last + 1)
+    else:
+        target -= offsets
+
+
 def count_of(runs: Sequence[int]) -> int:
     """Return how many offsets there are in runs."""
     return sum(runs[1::2]) - sum(runs[::2])
