@@ -183,6 +183,18 @@ class DelayedFullError(GoQueueError):
     retryable = True
 
 
+class RedriveActiveError(GoQueueError):
+    """Another redrive or purge of the same dead letters is still running."""
+
+    code = "redrive_active"
+
+
+class RedriveNotFoundError(GoQueueError):
+    """No redrive or purge of these dead letters has this number."""
+
+    code = "redrive_not_found"
+
+
 class DiskFullError(GoQueueError):
     """There is no room on the disk; nothing was written."""
 

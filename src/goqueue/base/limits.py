@@ -215,6 +215,34 @@ AUTO_COMMIT_INTERVAL_MS_MIN: Final = 100
 AUTO_COMMIT_INTERVAL_MS_MAX: Final = HOUR_MS
 """Longest; so much is read again after a crash."""
 
+DLQ_RETENTION_MS: Final = 336 * HOUR_MS
+"""How long dead letters are kept unless their topic says otherwise."""
+
+MOVE_MESSAGES_MAX: Final = 1_000
+"""Most messages moved to or from the dead letters in one step."""
+
+MOVE_BYTES_MAX: Final = 1 * MiB
+"""A step ends when its messages are this large; a larger one is moved alone."""
+
+MOVE_BACKOFF_MS_MIN: Final = 1_000
+MOVE_BACKOFF_MS_MAX: Final = 60_000
+"""Pauses before messages that could not be moved are tried again; they double."""
+
+REDRIVES_MAX: Final = 1_000
+"""Highest ``max_redrives``."""
+
+REDRIVES_DEFAULT: Final = 3
+"""How often a message goes back unless ``max_redrives`` says otherwise."""
+
+REDRIVE_RATE_MAX: Final = 1_000_000
+"""Highest rate of a redrive, messages a second."""
+
+REDRIVES_KEPT_MAX: Final = 100
+"""Jobs remembered for one topic of dead letters, the one that runs among them."""
+
+DLQ_SCAN_MESSAGES_MAX: Final = 1_000_000
+"""Dead letters one peek or dry run looks at; what lies behind is not counted, and it says so."""
+
 RESERVED_DISK_BYTES: Final = 0
 """Bytes kept free on the disk; a full disk is reported, not reserved against."""
 
@@ -234,4 +262,8 @@ assert 8 * FETCH_BYTES_MAX <= REPLY_BUFFER_BYTES_MAX, "an idle broker grants any
 assert 4 * POLL_MESSAGES_MAX <= SETTLE_RUNS_MAX, "what was polled can be settled at once"
 
 assert PARTITIONS_MAX <= GROUP_PARTITIONS_MAX, "any one topic can be consumed by a group"
+
+assert MOVE_MESSAGES_MAX <= BATCH_ROWS_MAX
+assert MOVE_BYTES_MAX + FRAME_BYTES_MAX < SEGMENT_BYTES
+assert MOVE_BACKOFF_MS_MIN < MOVE_BACKOFF_MS_MAX
 assert SEGMENT_BYTES < 2 * GiB

@@ -53,6 +53,7 @@ class HostedLedger:
         self._clock = clock
         self._tell = tell
         self._news: set[asyncio.Future[None]] = set()
+        self.is_closed = False
         # Guards the reading between a pick and its lease: one poll of a ledger at a time.
         self.turn = asyncio.Lock()
         partition.queue.watch_due(self._due)
@@ -63,6 +64,7 @@ class HostedLedger:
 
     def close(self) -> None:
         """Hear no more of the partition."""
+        self.is_closed = True
         self.partition.queue.unwatch_due(self._due)
         self.partition.queue.unwatch_cancelled(self._cancelled)
         self.wake()

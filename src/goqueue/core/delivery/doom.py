@@ -5,7 +5,7 @@ Shape: codec.
 
 import msgspec
 
-from goqueue.base.ids import Offset
+from goqueue.base.ids import Offset, PartitionId, TopicName, TopicPartition
 from goqueue.core.delivery.events import DoomKept
 
 
@@ -21,6 +21,11 @@ class Doom(msgspec.Struct, frozen=True, kw_only=True):
     def is_begun(self) -> bool:
         """Tell whether the message may already have been written."""
         return self.from_offset >= 0
+
+    @property
+    def target(self) -> TopicPartition:
+        """Return where the message is moved to."""
+        return TopicPartition(TopicName(self.topic), PartitionId(self.partition))
 
     def kept(self, offset: int) -> DoomKept:
         """Return this for a snapshot."""

@@ -97,6 +97,14 @@ class Moved(msgspec.Struct, frozen=True, tag="v", array_like=True, kw_only=True)
     offsets: Runs
 
 
+class Spared(msgspec.Struct, frozen=True, tag="b", array_like=True, kw_only=True):
+    """Doomed messages wait for another attempt: there is no place they could be moved to."""
+
+    offsets: Runs
+    due_ms: int
+    backoff_ms: int
+
+
 class Dropped(msgspec.Struct, frozen=True, tag="p", array_like=True, kw_only=True):
     """Messages will not be delivered any more."""
 
@@ -169,5 +177,15 @@ class Restored(msgspec.Struct, frozen=True, tag="o", array_like=True, kw_only=Tr
 
 
 Event = (
-    Leased | Acked | Returned | Extended | Doomed | MoveBegun | Moved | Dropped | Reset | Restored
+    Leased
+    | Acked
+    | Returned
+    | Extended
+    | Doomed
+    | MoveBegun
+    | Moved
+    | Spared
+    | Dropped
+    | Reset
+    | Restored
 )

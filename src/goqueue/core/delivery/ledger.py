@@ -227,6 +227,8 @@ class Ledger:
                 self._begin_move(event, set_of(runs))
             case events.Moved(offsets=runs):
                 self._settle(set_of(runs), events.DEAD)
+            case events.Spared(offsets=runs):
+                self._spare(event, set_of(runs))
             case events.Dropped(offsets=runs, outcome=outcome):
                 self._drop(set_of(runs), outcome)
             case events.Reset(offset=offset):
@@ -285,6 +287,12 @@ class Ledger:
                 partition=event.partition,
                 from_offset=Offset(event.from_offset),
             )
+
+    def _spare(self, event: events.Spared, offsets: BitMap64) -> None:
+        for offset in offsets & self._doomed:
+            del self.dooms[offset]
+        self.waiting.add(offsets & self._doomed, due_ms=event.due_ms, backoff_ms=event.backoff_ms)
+        self._doomed -= offsets
 
     def _drop(self, offsets: BitMap64, outcome: str) -> None:
         offsets = self.unsettled(offsets)

@@ -41,6 +41,7 @@ TRANSITIONS: Final[Mapping[State, Mapping[type[events.Event], State]]] = {
     State.DOOMED: {
         events.MoveBegun: State.DOOMED,
         events.Moved: State.DONE,
+        events.Spared: State.WAITING,
         events.Dropped: State.DONE,
     },
     State.DONE: {},

@@ -64,8 +64,11 @@ class CheckedFrame(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What the queue treats in a way of its own; None for most frames."""
 
 
-def check_frames(buffer: memoryview, *, now_ms: int) -> list[CheckedFrame]:
-    """Take a buffer of whole frames apart, refusing all of it for any fault."""
+def check_frames(buffer: memoryview, *, now_ms: int, by_broker: bool = False) -> list[CheckedFrame]:
+    """Take a buffer of whole frames apart, refusing all of it for any fault.
+
+    The broker's own rows may carry headers of its own, and a few more than others.
+    """
     frames: list[CheckedFrame] = []
     position = 0
     while position < len(buffer):
@@ -74,7 +77,10 @@ def check_frames(buffer: memoryview, *, now_ms: int) -> list[CheckedFrame]:
         verify(frame, header)
         if header.flags & (CONTROL | TX_COMMIT):
             raise InvalidRequestError("control frames are written by the broker only")
-        checked = _check_batch(header, frame) if header.is_batch else _check_row(header, frame)
+        if header.is_batch:
+            checked = _check_batch(header, frame)
+        else:
+            checked = _check_row(header, frame, by_broker=by_broker)
         _check_time(checked, now_ms)
         if checked.queue is not None and checked.queue.delays is not None:
             _check_delays(checked.queue.delays, now_ms)
@@ -85,10 +91,11 @@ def check_frames(buffer: memoryview, *, now_ms: int) -> list[CheckedFrame]:
     return frames
 
 
-def _check_row(header: FrameHeader, frame: memoryview) -> CheckedFrame:
+def _check_row(header: FrameHeader, frame: memoryview, *, by_broker: bool) -> CheckedFrame:
     row = Row(header, frame)
     _bound("value", header.value_size, VALUE_BYTES_MAX)
-    row.check_headers()
+    if not by_broker:
+        row.check_headers()
     if row.deliver_at_us is not None and row.deliver_at_us < 0:
         raise InvalidRequestError("deliver_at lies before 1970")
     if row.dedup_id is not None:

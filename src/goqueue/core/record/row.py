@@ -17,6 +17,7 @@ from goqueue.core.record.frame import HAS_HEADERS, TOMBSTONE, Buffer, FrameHeade
 from goqueue.core.record.headers import (
     DEDUP_ID,
     DELIVER_AT,
+    ORIGIN,
     PRODUCER,
     PRODUCER_FIELDS,
     RESERVED_PREFIX,
@@ -100,6 +101,11 @@ class Row:
     def dedup_id(self) -> bytes | None:
         """Return the client-chosen identity of the message."""
         return self._headers.get(DEDUP_ID)
+
+    @property
+    def origin(self) -> bytes | None:
+        """Return which message this was before it was moved."""
+        return self._headers.get(ORIGIN)
 
     @property
     def deliver_at_us(self) -> int | None:

@@ -49,6 +49,8 @@ STATUS_BY_CODE: Final[dict[str, HTTPStatus]] = {
     "no_rebalance": HTTPStatus.CONFLICT,
     "delayed_not_found": HTTPStatus.NOT_FOUND,
     "delayed_full": HTTPStatus.TOO_MANY_REQUESTS,
+    "redrive_active": HTTPStatus.CONFLICT,
+    "redrive_not_found": HTTPStatus.NOT_FOUND,
     "disk_full": HTTPStatus.INSUFFICIENT_STORAGE,
     "storage_failed": HTTPStatus.INTERNAL_SERVER_ERROR,
     "data_dir_locked": HTTPStatus.INTERNAL_SERVER_ERROR,

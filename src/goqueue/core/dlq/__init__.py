@@ -1,0 +1,1 @@
+"""Dead letters: what they carry, which of them are meant, and how they go back."""
