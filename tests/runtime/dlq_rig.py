@@ -89,9 +89,17 @@ class Pauses:
         self.durations_ms: list[int] = []
         self._most = most
         self.gate: asyncio.Event | None = None
+        self._began = asyncio.Event()
+
+    async def reach(self, count: int) -> None:
+        """Return when so many pauses have begun."""
+        while len(self.durations_ms) < count:
+            self._began.clear()
+            await self._began.wait()
 
     async def __call__(self, duration_ms: int) -> None:
         self.durations_ms.append(duration_ms)
+        self._began.set()
         assert len(self.durations_ms) < self._most, "it never ends"
         self.rig.clock.advance(duration_ms)
         if self.gate is not None:

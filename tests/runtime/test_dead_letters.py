@@ -27,6 +27,7 @@ from tests.runtime.dlq_rig import (
     publish,
 )
 from tests.runtime.rig import Rig, run
+from tests.runtime.test_consume import Shop
 
 DLQ = "orders.dlq"
 
@@ -94,6 +95,41 @@ def test_a_dead_letter_is_the_message_with_its_story() -> None:
     run(main())
 
 
+def test_a_poison_message_is_tried_four_times_and_then_a_dead_letter() -> None:
+    """A4, A5: the true count decides; what is rejected or dead is never delivered again."""
+
+    async def main() -> None:
+        shop = await Shop().open()
+        await shop.publish("a0", "b1", "c2")
+        member = await shop.join()
+        letters = shop.rig.broker.dead_letters
+        (part,) = await shop.poll(member)
+        await shop.settle("ack", part, [1])
+        await shop.settle("reject", part, [2], reason="malformed")
+        for attempt in range(1, 5):
+            (part,) = await shop.poll(member) if attempt > 1 else (part,)
+            await shop.settle("nack", part, [0], reason=f"no {attempt}")
+            shop.later(60_000)
+        await letters.idle()
+        found = await messages(shop.rig, DLQ)
+        stories = [read_story(message.headers) for message in found]
+        await shop.restart()
+        member = await shop.join()
+
+        assert await shop.poll(member) == []
+        assert shop.committed() == 3
+        assert [message.value for message in found] == [b"c2", b"a0"]
+        assert [story.reason for story in stories] == ["REJECTED", "MAX_RETRIES_EXCEEDED"]
+        assert [story.delivery_attempts for story in stories] == [1, 4]
+        errors = [attempt.error for attempt in stories[1].receipt_log]
+        assert errors == ["no 1", "no 2", "no 3", "no 4"]
+        assert shop.rig.broker.dead_letters.meter.stats.total_routed == 0
+        assert letters.meter.stats.routes_by_reason == {"REJECTED": 1, "MAX_RETRIES_EXCEEDED": 1}
+        await shop.rig.stop()
+
+    run(main())
+
+
 def test_the_largest_message_there_is_becomes_a_dead_letter() -> None:
     """16 MiB of value, 64 KiB of headers and a key: all of it is kept, the story is cut."""
 
@@ -147,7 +183,7 @@ def test_many_are_moved_in_batches() -> None:
 
 
 def test_dead_letters_of_dead_letters_wait() -> None:
-    """A message of a ``.dlq`` topic has nowhere to go: it is tried again after the longest pause."""
+    """A message of a ``.dlq`` topic has nowhere to go: it comes again after the longest pause."""
 
     async def main() -> None:
         rig, _ = await begin(count=0)
@@ -185,8 +221,7 @@ def test_a_full_disk_keeps_them_doomed_until_there_is_room() -> None:
         sleep = Pauses(rig)
         letters = dead_letters(rig, sleep)
         letters.take(host)
-        while len(sleep.durations_ms) < 9:
-            await asyncio.sleep(0)
+        await sleep.reach(9)
         assert sleep.durations_ms[:9] == [
             1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 60_000, 60_000, 60_000,
         ]  # fmt: skip
@@ -219,8 +254,8 @@ def test_one_failing_topic_holds_up_nobody_else() -> None:
         await other.doom([2])
         letters.take(host)
         letters.take(other)
-        while other.ledger.dooms:
-            await asyncio.sleep(0)
+        await sleep.reach(1)
+        await letters.wait_for(other)
 
         assert [message.value for message in await messages(rig, "other.dlq")] == [b"value-2"]
         assert sorted(host.ledger.dooms) == [1]
@@ -241,8 +276,7 @@ def test_a_failed_partition_keeps_them_doomed_and_the_next_start_moves_them_once
         sleep = Pauses(rig)
         letters = dead_letters(rig, sleep)
         letters.take(host)
-        while len(sleep.durations_ms) < 4:
-            await asyncio.sleep(0)
+        await sleep.reach(4)
         assert sorted(host.ledger.dooms) == [1, 2]
         await letters.stop()
         await rig.stop()
@@ -271,8 +305,7 @@ def test_nothing_is_written_before_the_ledger_is_sure() -> None:
         sleep = Pauses(rig)
         letters = dead_letters(rig, sleep)
         letters.take(host)
-        while len(sleep.durations_ms) < 2:
-            await asyncio.sleep(0)
+        await sleep.reach(2)
 
         assert rig.broker.topic(DLQ).partition(0).log.end_offset == 0
         assert sorted(host.ledger.dooms) == [1, 2]

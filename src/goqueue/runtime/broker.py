@@ -20,15 +20,18 @@ from goqueue.core.decision import Decision
 from goqueue.core.producers import identities
 from goqueue.core.record.stamp import ProducerStamp
 from goqueue.core.topics import catalog
+from goqueue.observability.dlq_metrics import DlqMeter
 from goqueue.observability.logging import get_logger
 from goqueue.observability.metrics import Metrics
 from goqueue.runtime.ballast import Ballast
 from goqueue.runtime.clock import Clock, SystemClock
 from goqueue.runtime.commit import Committer
 from goqueue.runtime.consume import Consumption
+from goqueue.runtime.dead_letters import DeadLetters
 from goqueue.runtime.gauges import storage_metrics
 from goqueue.runtime.groups import Groups
 from goqueue.runtime.maintenance import Maintenance
+from goqueue.runtime.moves import Mover
 from goqueue.runtime.schedule import Delays
 from goqueue.runtime.state_log import (
     STATE_PARTITIONS,
@@ -76,6 +79,9 @@ class Broker:
             self.state, self._topics, self.groups, clock=self.clock, metrics=self.metrics
         )
         self.delays = Delays(self.topic, self.state, self.clock)
+        mover = Mover(self.topic, self.clock)
+        meter = DlqMeter(self.metrics)
+        self.dead_letters = DeadLetters(self, mover=mover, clock=self.clock, meter=meter)
 
     def __repr__(self) -> str:
         return (
@@ -126,6 +132,7 @@ class Broker:
         self._maintenance.start()
         self.groups.start()
         self.delays.timer.start()
+        self.consume.ledgers.on_doomed(self.dead_letters.take)
         log.info("broker started", topics=len(self._topics), data_dir=self.config.data_dir)
 
     async def stop(self) -> None:
@@ -133,6 +140,7 @@ class Broker:
         if self._journal is None or self._is_stopping:
             return
         self._is_stopping = True
+        await self.dead_letters.stop()
         await self.groups.stop()
         self.consume.ledgers.stop()
         self.delays.timer.stop()

@@ -98,6 +98,12 @@ class DeadLetters:
         if self._tasks.get(place) is task:
             del self._tasks[place]
 
+    async def wait_for(self, hosted: Hosted) -> None:
+        """Return when nothing of a ledger is under way."""
+        task = self._tasks.get((hosted.group, hosted.partition.name))
+        if task is not None:
+            await asyncio.wait([task])
+
     async def idle(self) -> None:
         """Return when nothing is under way."""
         while self._tasks:
