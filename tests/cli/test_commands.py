@@ -19,6 +19,7 @@ EXAMPLES: dict[tuple[str, ...], tuple[str, ...]] = {
     ("topic", "list"): (),
     ("topic", "describe"): (TOPIC,),
     ("topic", "config"): (TOPIC, "retention_ms=1d"),
+    ("topic", "compact"): (TOPIC, "--dry-run"),
     ("produce",): (TOPIC, "-m", "hello"),
     ("consume",): (TOPIC, "-n", "1"),
     ("bench",): ("-n", "1000", "--singles", "5"),

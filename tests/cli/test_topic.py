@@ -46,7 +46,7 @@ def test_settings_are_given_at_birth_and_changed_later(cli: Run) -> None:
     assert before["retention_bytes"] == 1024**3
     assert before["segment_bytes"] == 1024**2
     assert before["durability"] == "os"
-    assert "retention_ms     7d\n" in changed.out
+    assert "retention_ms            7d\n" in changed.out
     assert changed.err == "topic kept changed\n"
     assert after == {**before, "retention_ms": 7 * 24 * 3_600_000, "durability": "interval:1s"}
 
@@ -113,3 +113,35 @@ def test_the_common_options_are_taken_everywhere(cli: Run) -> None:
 
     assert len(set(shapes)) == 1
     assert "common" in [topic["name"] for topic in yaml.safe_load(shapes[0])]
+
+
+def test_a_topic_is_compacted(cli: Run) -> None:
+    """A dry run tells what goes, the command makes it go; some requests make no sense."""
+    cli("topic", "create", "state", "-p", "2", "--cleanup-policy", "compact")
+    cli("topic", "create", "plain", "-p", "1")
+    for value in ("1", "2", "3"):
+        cli("produce", "state", "-k", "k", "-m", value, "--partition", "1")
+    dry = cli("topic", "compact", "state", "--dry-run")
+    done = cli("topic", "compact", "state", "--partition", "1", "-o", "json")
+    plain = cli("topic", "compact", "plain")
+    beyond = cli("topic", "compact", "state", "--partition", "2")
+
+    assert " ".join(dry.out.split()) == "PARTITION MESSAGES WOULD GO ERROR 0 0 0 1 3 2"
+    assert done.data == {
+        "success": True,
+        "topic": "state",
+        "dry_run": False,
+        "results": [
+            {
+                "partition": 1,
+                "records_before": 3,
+                "records_after": 1,
+                "records_removed": 2,
+                "dirty_ratio": 1.0,
+            }
+        ],
+    }
+    assert cli("consume", "state", "--from", "earliest", "-o", "json").out.count("offset") == 1
+    assert (plain.code, beyond.code) == (1, 1)
+    assert "cleanup_policy is delete" in plain.err
+    assert "invalid partition 2" in beyond.err

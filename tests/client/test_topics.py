@@ -142,3 +142,79 @@ def test_many_callers_share_one_connection(address: str, topic: str) -> None:
                 assert isinstance(answer, TopicNotFoundError) != bool(number % 2)
 
     asyncio.run(scenario())
+
+
+def test_a_compacted_topic_is_read_without_a_word_about_what_went(client: goqueue.Client) -> None:
+    """Messages, batches and followers pass over the holes; ``on_gap`` stays at ``raise``."""
+    client.create_topic(
+        "state", partitions=1, cleanup_policy="compact", min_dirty_ratio=0.9, segment_bytes="64KiB"
+    )
+    with client.producer("state") as producer:
+        for number in range(3_000):
+            producer.send(b"%d" % number, key=b"%d" % (number % 10))
+        producer.send(b"bare")
+        producer.flush()
+        dry = client.compact_topic("state", dry_run=True)
+        (part,) = client.compact_topic("state", [0])
+        producer.send(None, key=b"3")
+    offsets = [message.offset for message in client.read("state")]
+    batches = list(client.read_batches("state", columns=["offset"]))
+    follower = client.read("state", start={0: 5}, follow=True)
+
+    assert dry[0].records_removed == part.records_removed == 2_990
+    assert (part.records_before, part.records_after, part.error) == (3_001, 11, None)
+    assert offsets == list(range(2_990, 3_002))
+    assert [offset for batch in batches for offset in batch["offset"].to_pylist()] == offsets
+    assert [next(follower).offset for _ in offsets] == offsets
+    follower.close()
+    assert client.describe_topic("state").settings["min_dirty_ratio"] == 0.9
+    for start in (0, 17, 2_989, 2_995):
+        found = [message.offset for message in client.read("state", start={0: start})]
+        assert found == [offset for offset in offsets if offset >= start]
+
+
+def test_the_asynchronous_client_compacts_too(address: str) -> None:
+    """The twin has the same words."""
+
+    async def main() -> list[calls.CompactedPart]:
+        async with await goqueue.aio.connect(address) as client:
+            await client.create_topic("twin", partitions=2, cleanup_policy="compact")
+            return await client.compact_topic("twin", dry_run=True)
+
+    parts = asyncio.run(main())
+
+    assert [(part.partition, part.records_before) for part in parts] == [(0, 0), (1, 0)]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "problem"),
+    [
+        ("cleanup_policy", "shrink", 'must be "delete", "compact" or "compact,delete"'),
+        ("cleanup_policy", 1, 'must be "delete", "compact" or "compact,delete"'),
+        ("min_dirty_ratio", 1.01, "must be a number from 0 to 1"),
+        ("min_dirty_ratio", "half", "must be a number from 0 to 1"),
+        ("min_dirty_ratio", float("nan"), "must be a number from 0 to 1"),
+        ("tombstone_retention_ms", "-1d", "tombstone_retention_ms"),
+        ("retention_ms", 0.5, "expected a whole number"),
+    ],
+)
+def test_settings_of_compaction_that_make_no_sense(
+    client: goqueue.Client, name: str, value: str | float, problem: str
+) -> None:
+    """Each is refused with what it should be."""
+    with pytest.raises(InvalidConfigError, match=problem):
+        client.create_topic("never", **{name: value})  # type: ignore[arg-type]
+
+
+def test_settings_of_compaction_as_people_write_them(client: goqueue.Client) -> None:
+    """Both policies in any order, a ratio as text, a duration with its unit."""
+    made = client.create_topic(
+        "both",
+        cleanup_policy="delete, compact",
+        min_dirty_ratio=".25",
+        tombstone_retention_ms="2h",
+    )
+
+    assert made.settings["cleanup_policy"] == "compact,delete"
+    assert made.settings["min_dirty_ratio"] == 0.25
+    assert made.settings["tombstone_retention_ms"] == 7_200_000

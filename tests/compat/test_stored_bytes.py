@@ -12,6 +12,7 @@ from crc32c import crc32c
 
 from goqueue.base.ids import Epoch, Offset, PartitionId, ProducerId, Sequence, TopicName
 from goqueue.core.log.index import SparseIndex
+from goqueue.core.log.scan import Walk
 from goqueue.core.producers.identities import IdsReserved, LifeBegun
 from goqueue.core.producers.ledger import Original
 from goqueue.core.producers.partitioner import partition_of_key
@@ -19,6 +20,7 @@ from goqueue.core.record.batch import batch_fields, decode_batch, pack_batch
 from goqueue.core.record.columns import build_batch, messages_of
 from goqueue.core.record.frame import read_header, verify
 from goqueue.core.record.headers import decode_headers, encode_headers
+from goqueue.core.record.hole import encode_holes
 from goqueue.core.record.message import Draft, Message
 from goqueue.core.record.row import Row, encode_row
 from goqueue.core.record.stamp import ProducerStamp, Repeat
@@ -318,3 +320,24 @@ def test_keys_hash_as_in_the_contract(key: bytes, digest: int) -> None:
 def test_a_key_chooses_its_partition() -> None:
     """Trap G6: "user-300" belongs to partition 2 of 3, not to partition 0."""
     assert partition_of_key(b"user-300", 3) == 2
+
+
+HOLE = bytes.fromhex(
+    "47 51 01 0c 81b37fd2 0000000000000007 0000000000000000 00 00 0000 00000008 0000"
+    "000000000000000a"
+)
+
+
+def test_a_hole_stands_for_its_offsets() -> None:
+    """What compaction once left in a log is passed over for as long as it is read."""
+    ((offset, rows, frame),) = encode_holes(Offset(7), Offset(10))
+    (span,) = Walk(HOLE)
+
+    value = struct.pack(">Q", 10)
+    assert (
+        HOLE
+        == frame
+        == by_hand(flags=12, offset=7, time_ns=0, priority=0, key=b"", value=value, block=b"")
+    )
+    assert (offset, rows) == (7, 3)
+    assert (span.header.is_hole, span.rows, span.end_offset) == (True, 3, 10)

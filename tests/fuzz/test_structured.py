@@ -211,6 +211,7 @@ GOOD_HEADERS: dict[Operation, list[object]] = {
     Operation.DESCRIBE_TOPIC: [TOPIC],
     Operation.CONFIGURE_TOPIC: [TOPIC, {}],
     Operation.LIST_TOPICS: [],
+    Operation.COMPACT_TOPIC: [TOPIC, None, True],
     Operation.INIT_PRODUCER: [0, 0],
     Operation.PRODUCE: [TOPIC, "all", [[0, 0]]],
     Operation.FETCH: [TOPIC, 1_000, 0, [[0, 0, None]]],

@@ -10,7 +10,7 @@ from goqueue.base.ids import Sequence as Ordinal
 from goqueue.config.model import BrokerConfig
 from goqueue.core.record.batch import decode_batch
 from goqueue.core.record.columns import messages_of
-from goqueue.core.record.frame import split_frames
+from goqueue.core.record.frame import CONTROL, split_frames
 from goqueue.core.record.message import Draft, Message
 from goqueue.core.record.repack import frame_drafts
 from goqueue.core.record.row import Row
@@ -38,7 +38,7 @@ def messages_in(topic: str, partition: int, frames: memoryview) -> list[Message]
         if header.is_batch:
             batch = decode_batch(header, frame)
             found += messages_of(batch, topic=name, partition=number, first_offset=header.offset)
-        else:
+        elif not header.flags & CONTROL:
             found.append(Row(header, frame).message(name, number))
     return found
 

@@ -2,19 +2,25 @@
 
 from collections.abc import Sequence
 
+from pyroaring import BitMap64
+
 from goqueue.base.errors import StorageFailedError
 from goqueue.base.ids import Offset, PartitionId, TopicName
+from goqueue.base.units import DAY_MS
+from goqueue.core.log.compaction import CompactionRules
 from goqueue.core.record.batch import decode_batch
 from goqueue.core.record.check import check_frames
 from goqueue.core.record.columns import messages_of
-from goqueue.core.record.frame import split_frames
+from goqueue.core.record.frame import CONTROL, split_frames
 from goqueue.core.record.message import Draft, Message
 from goqueue.core.record.repack import frame_drafts, without_repeats
 from goqueue.core.record.row import Row, encode_row
 from goqueue.core.record.stamp import Repeat
+from goqueue.storage.compaction import Compaction, Survey
 from goqueue.storage.disk import Disk
 from goqueue.storage.log_reader import LogReader
 from goqueue.storage.partition_log import Gap, PartitionLog
+from goqueue.storage.swap import write_checkpoint
 
 NOW_MS = 1_700_000_000_000
 DIRECTORY = "logs/t/0"
@@ -46,7 +52,7 @@ def messages_in(frames: memoryview | bytes) -> list[Message]:
                 partition=ONE,
                 first_offset=header.offset,
             )
-        else:
+        elif not header.flags & CONTROL:
             messages.append(Row(header, frame).message(TOPIC, ONE))
     return messages
 
@@ -55,6 +61,7 @@ class LogDriver:
     """Does what a partition does with its log, without a loop."""
 
     def __init__(self, disk: Disk, *, segment_bytes: int = 1_000_000) -> None:
+        self.disk = disk
         self.log = PartitionLog(disk, DIRECTORY, segment_bytes=segment_bytes)
         self.reader = LogReader(self.log)
 
@@ -89,6 +96,37 @@ class LogDriver:
         base = self.append(frames)
         self.commit()
         return base
+
+    def compact(
+        self,
+        *,
+        now_ms: int = NOW_MS,
+        tombstone_retention_ms: int = DAY_MS,
+        dedup_window_ms: int = 0,
+        keys_max: int = 1_000,
+        hidden: BitMap64 | None = None,
+        cancelled: BitMap64 | None = None,
+    ) -> Survey:
+        """Compact everything that is sealed, as the broker does."""
+        rules = CompactionRules(
+            now_ms=now_ms,
+            tombstone_retention_ms=tombstone_retention_ms,
+            dedup_window_ms=dedup_window_ms,
+            keys_max=keys_max,
+        )
+        compaction = Compaction(self.disk, self.log, rules, hidden=hidden, cancelled=cancelled)
+        survey = compaction.survey()
+        while (swap := compaction.write_next()) is not None:
+            self.log.replace(swap)
+            swap.forget(self.disk, DIRECTORY)
+        write_checkpoint(self.disk, DIRECTORY, compaction.end_offset)
+        self.log.cleaned_offset = compaction.end_offset
+        return survey
+
+    def seal(self) -> None:
+        """Begin a new segment, so that all there is can be compacted."""
+        if not self.log.is_empty:
+            self.log.roll()
 
     def read(
         self, offset: int | None = None, *, bytes_max: int = EVERYTHING

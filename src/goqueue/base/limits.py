@@ -82,6 +82,9 @@ RESCHEDULED_MAX: Final = 100_000
 HIDDEN_RANGES_MAX: Final = 10_000
 """Ranges of hidden offsets one reply names; a reply that would need more ends earlier."""
 
+COMPACTION_KEYS_MAX: Final = 500_000
+"""Keys a compaction remembers at once, about 75 MB of them; more keys take more passes."""
+
 TIMESTAMP_AHEAD_MS_MAX: Final = DAY_MS
 """How far a message's time may lie ahead of the broker's clock: retention trusts it."""
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from goqueue.base.errors import TopicExistsError
+from goqueue.base.errors import StorageFailedError, TopicExistsError
 from goqueue.base.units import HOUR_MS, US_PER_MS, format_duration_ms, format_size_bytes
 from goqueue.cli.failure import usage
 from goqueue.cli.message_format import moment
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from goqueue.wire.calls import TopicState
 
 COMPLETION_SECONDS: Final = 1.0
+_NOTHING: Final = {"dedup_window_ms": "off", "tombstone_retention_ms": "not at all"}
 _OWN_WORDS: Final = frozenset({"name", "partitions"})
 
 
@@ -60,6 +61,16 @@ Force = Annotated[bool, typer.Option("-f", "--force", help="Do not ask.")]
 Changes = Annotated[
     list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Settings to change.")
 ]
+Policy = Annotated[
+    str | None,
+    typer.Option(
+        "--cleanup-policy", help='What goes: "delete" what is old, or "compact" what is outdated.'
+    ),
+]
+Chosen = Annotated[
+    list[int] | None, typer.Option("-p", "--partition", help="Only this partition; repeatable.")
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing, tell what would go.")]
 Internal = Annotated[bool, typer.Option("--internal", help="Also show the broker's own topics.")]
 
 
@@ -72,6 +83,7 @@ def register(app: typer.Typer) -> None:
     command(topic, "describe")(describe)
     command(topic, "delete")(delete)
     command(topic, "config")(config)
+    command(topic, "compact")(compact)
     app.add_typer(topic, name="topic")
 
 
@@ -84,6 +96,7 @@ def create(
     retention_size: RetentionSize = None,
     durability: Durability = None,
     dedup_window: DedupWindow = None,
+    cleanup_policy: Policy = None,
     assigned: Assigned = None,
     if_not_exists: Quiet = False,
 ) -> None:
@@ -95,6 +108,7 @@ def create(
         "retention_bytes": retention_size,
         "durability": durability,
         "dedup_window_ms": dedup_window,
+        "cleanup_policy": cleanup_policy,
     }
     settings |= {key: value for key, value in named.items() if value is not None}
     with session.connect() as client:
@@ -201,9 +215,41 @@ def config(session: Session, name: TopicArgument, changes: Changes = None) -> No
         print_data(session.output, {"name": state.name, "settings": dict(state.settings)})
 
 
-def read_settings(texts: list[str]) -> dict[str, str | int]:
+def compact(
+    session: Session, name: TopicArgument, partition: Chosen = None, *, dry_run: DryRun = False
+) -> None:
+    """Keep only the last message of each key, in a topic with cleanup_policy=compact."""
+    with session.connect() as client:
+        parts = client.compact_topic(name, partition or None, dry_run=dry_run)
+    results = [
+        {
+            "partition": one.partition,
+            "records_before": one.records_before,
+            "records_after": one.records_after,
+            "records_removed": one.records_removed,
+            "dirty_ratio": one.dirty_ratio,
+            **({} if one.error is None else {"error": one.error}),
+        }
+        for one in parts
+    ]
+    failed = [one for one in parts if one.error is not None]
+    if session.is_table:
+        rows = [
+            (one.partition, one.records_before, one.records_removed, one.error or "")
+            for one in parts
+        ]
+        columns = (">PARTITION", ">MESSAGES", ">WOULD GO" if dry_run else ">REMOVED", "ERROR")
+        print_grid(Grid(columns=columns, rows=rows))
+    else:
+        data = {"success": not failed, "topic": name, "dry_run": dry_run, "results": results}
+        print_data(session.output, data)
+    if failed:
+        raise StorageFailedError(f"{name}: {count(len(failed), 'partition')} not compacted")
+
+
+def read_settings(texts: list[str]) -> dict[str, str | float]:
     """Take ``key=value`` apart."""
-    settings: dict[str, str | int] = {}
+    settings: dict[str, str | float] = {}
     for text in texts:
         key, equals, value = text.partition("=")
         if not equals or not key:
@@ -240,7 +286,7 @@ def _readable(state: "TopicState") -> dict[str, object]:
     for name, value in state.settings.items():
         shown: object = value
         if name.endswith("_ms") and isinstance(value, int):
-            shown = _duration(value, nothing="off" if "dedup" in name else "for ever")
+            shown = _duration(value, nothing=_NOTHING.get(name, "for ever"))
         elif name.endswith("_bytes") and isinstance(value, int):
             shown = format_size_bytes(value) if value else "no limit"
         readable[name] = shown

@@ -116,14 +116,14 @@ class AsyncClient:
     # Topics.
 
     async def create_topic(
-        self, name: str, *, partitions: int = DEFAULT_PARTITIONS, **settings: str | int
+        self, name: str, *, partitions: int = DEFAULT_PARTITIONS, **settings: str | float
     ) -> calls.TopicState:
         """Make a topic. Settings are those of ``goqueue topic config``."""
         return await self._once(
             Operation.CREATE_TOPIC, calls.CreateTopic(name, partitions, settings), calls.TopicState
         )
 
-    async def configure_topic(self, name: str, **settings: str | int) -> calls.TopicState:
+    async def configure_topic(self, name: str, **settings: str | float) -> calls.TopicState:
         """Change settings of a topic."""
         return await self._call(
             Operation.CONFIGURE_TOPIC, calls.ConfigureTopic(name, settings), calls.TopicState
@@ -141,6 +141,14 @@ class AsyncClient:
         """Return every topic."""
         reply = await self._call(Operation.LIST_TOPICS, calls.Nothing(), calls.TopicList)
         return sorted(reply.topics, key=lambda topic: topic.name)
+
+    async def compact_topic(
+        self, name: str, partitions: Sequence[int] | None = None, *, dry_run: bool = False
+    ) -> list[calls.CompactedPart]:
+        """Keep only the last message of each key, or with ``dry_run`` tell how many would go."""
+        chosen = None if partitions is None else list(partitions)
+        call = calls.CompactTopic(name, chosen, dry_run)
+        return (await self._once(Operation.COMPACT_TOPIC, call, calls.Compacted)).parts
 
     async def offsets(self, topic: str, at: Position = "latest") -> dict[int, int]:
         """Return an offset per partition: the earliest, the latest, or the first at a time."""

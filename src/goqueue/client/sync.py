@@ -19,7 +19,7 @@ from goqueue.client.positions import Position
 from goqueue.client.producer import Gatherer, ProducerOptions
 from goqueue.client.reader import ReadOptions, messages_in
 from goqueue.core.record.message import Message, Priority
-from goqueue.wire.calls import TopicState, TopicSummary
+from goqueue.wire.calls import CompactedPart, TopicState, TopicSummary
 from goqueue.wire.group_calls import GroupState, GroupSummary
 
 
@@ -117,12 +117,12 @@ class Client:
     # Topics.
 
     def create_topic(
-        self, name: str, *, partitions: int = DEFAULT_PARTITIONS, **settings: str | int
+        self, name: str, *, partitions: int = DEFAULT_PARTITIONS, **settings: str | float
     ) -> TopicState:
         """Make a topic. Settings are those of ``goqueue topic config``."""
         return self._thread.run(self._client.create_topic(name, partitions=partitions, **settings))
 
-    def configure_topic(self, name: str, **settings: str | int) -> TopicState:
+    def configure_topic(self, name: str, **settings: str | float) -> TopicState:
         """Change settings of a topic."""
         return self._thread.run(self._client.configure_topic(name, **settings))
 
@@ -137,6 +137,12 @@ class Client:
     def list_topics(self) -> list[TopicSummary]:
         """Return every topic."""
         return self._thread.run(self._client.list_topics())
+
+    def compact_topic(
+        self, name: str, partitions: Sequence[int] | None = None, *, dry_run: bool = False
+    ) -> list[CompactedPart]:
+        """Keep only the last message of each key, or with ``dry_run`` tell how many would go."""
+        return self._thread.run(self._client.compact_topic(name, partitions, dry_run=dry_run))
 
     def offsets(self, topic: str, at: Position = "latest") -> dict[int, int]:
         """Return an offset per partition: the earliest, the latest, or the first at a time."""

@@ -44,6 +44,9 @@ class TopicMeter:
         self._fsyncs = metrics.fsyncs.labels(topic)
         self._fsync_seconds = metrics.fsync_latency.labels(topic)
         self._fsync_errors = metrics.fsync_errors.labels(topic)
+        self._compactions = metrics.compactions.labels(topic)
+        self._compaction_seconds = metrics.compaction_latency.labels(topic)
+        self._compaction_bytes = metrics.compaction_bytes.labels(topic)
         self._lanes = [metrics.priority_published.labels(topic, lane) for lane in LANES]
 
     def synced(self, seconds: float, *, is_failed: bool) -> None:
@@ -52,6 +55,12 @@ class TopicMeter:
         self._fsync_seconds.observe(seconds)
         if is_failed:
             self._fsync_errors.inc()
+
+    def compacted(self, seconds: float, bytes_reclaimed: int) -> None:
+        """Count one compaction of a partition."""
+        self._compactions.inc()
+        self._compaction_seconds.observe(seconds)
+        self._compaction_bytes.inc(max(bytes_reclaimed, 0))
 
     def count_lanes(self, published: Iterable[Sequence[int]]) -> None:
         """Count messages by priority; each item is the counts of one frame, most urgent first."""
@@ -92,6 +101,13 @@ class Metrics:
         self.fsync_latency = self.histogram(
             "storage", "fsync_latency_seconds", "Time of one sync", "topic"
         )
+        self.compactions = storage("compaction_runs", "Compactions of a partition", "topic")
+        self.compaction_bytes = storage(
+            "compaction_bytes_reclaimed", "Bytes compaction gave back", "topic"
+        )
+        self.compaction_latency = self.histogram(
+            "storage", "compaction_latency_seconds", "Time of one compaction", "topic"
+        )
         self.active_connections = Gauge(
             "goqueue_broker_active_connections",
             "Open native connections",
@@ -129,7 +145,7 @@ class Metrics:
             self.messages_published, self.bytes_published, self.messages_consumed,
             self.bytes_consumed, self.messages_failed, self.priority_published,
             self.publish_latency, self.fetch_latency, self.fsyncs, self.fsync_errors,
-            self.fsync_latency,
+            self.fsync_latency, self.compactions, self.compaction_bytes, self.compaction_latency,
         )  # fmt: skip
         for metric in metrics:
             metric.remove_by_labels({"topic": topic})

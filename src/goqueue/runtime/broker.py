@@ -20,12 +20,14 @@ from goqueue.core.decision import Decision
 from goqueue.core.producers import identities
 from goqueue.core.record.stamp import ProducerStamp
 from goqueue.core.topics import catalog
+from goqueue.core.topics.settings import COMPACT
 from goqueue.observability.dlq_metrics import DlqMeter
 from goqueue.observability.logging import get_logger
 from goqueue.observability.metrics import Metrics
 from goqueue.runtime.ballast import Ballast
 from goqueue.runtime.clock import Clock, SystemClock
 from goqueue.runtime.commit import Committer
+from goqueue.runtime.compactor import Compactor
 from goqueue.runtime.consume import Consumption
 from goqueue.runtime.dead_letters import DeadLetters
 from goqueue.runtime.gauges import storage_metrics
@@ -72,6 +74,7 @@ class Broker:
         self._committer: Committer | None = None
         self._maintenance: Maintenance | None = None
         self._is_stopping = False
+        self.compactor = Compactor(disk, self.clock, in_thread=config.sync_threads > 0)
         self._ballast = Ballast(disk, self.clock)
         self.state = StateLog(self._open_state_topic, self.clock, self._ballast)
         self.groups = Groups(self.state, self._topics, clock=self.clock, metrics=self.metrics)
@@ -146,6 +149,7 @@ class Broker:
         self.delays.timer.stop()
         if self._maintenance is not None:
             await self._maintenance.stop()
+        await self.compactor.stop()
         if self._committer is not None:
             await self._committer.stop()
         for topic in self._topics.values():
@@ -209,7 +213,11 @@ class Broker:
         known = self._topics.get(TopicName(STATE_TOPIC))
         if known is not None:
             return known
-        settings = {"segment_bytes": STATE_SEGMENT_BYTES, "retention_ms": 0}
+        settings = {
+            "segment_bytes": STATE_SEGMENT_BYTES,
+            "retention_ms": 0,
+            "cleanup_policy": COMPACT,
+        }
         return self.create_topic(
             STATE_TOPIC, partitions=STATE_PARTITIONS, settings=settings, by_broker=True
         )

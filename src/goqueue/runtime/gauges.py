@@ -23,6 +23,17 @@ def storage_metrics(topics: Mapping[TopicName, Topic]) -> Iterator[Metric]:
     for name, topic in topics.items():
         partitions.add_metric([name], len(topic.partitions))
     yield partitions
+    dirty = GaugeMetricFamily(
+        "goqueue_storage_compaction_dirty_ratio",
+        "Share of a compacted topic's sealed bytes that is not compacted yet",
+        labels=["topic"],
+    )
+    for name, topic in topics.items():
+        if topic.settings.is_compacted:
+            sealed = sum(part.log.sealed_bytes for part in topic.partitions)
+            new = sum(part.log.dirty_bytes for part in topic.partitions)
+            dirty.add_metric([name], new / sealed if sealed else 0.0)
+    yield dirty
     for family, read in _families():
         for name, topic in topics.items():
             family.add_metric([name], sum(read(part.log) for part in topic.partitions))

@@ -1,4 +1,4 @@
-"""Work that is nobody's request: retention, background syncs, forgetting."""
+"""Work that is nobody's request: retention, compaction, background syncs, forgetting."""
 
 import asyncio
 from typing import TYPE_CHECKING, Final
@@ -17,7 +17,7 @@ log = get_logger("goqueue.maintenance")
 
 
 class Maintenance:
-    """Two slow loops beside the broker."""
+    """Three slow loops beside the broker."""
 
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
@@ -27,7 +27,11 @@ class Maintenance:
     def start(self) -> None:
         """Begin."""
         loop = asyncio.get_running_loop()
-        self._tasks = [loop.create_task(self._keep()), loop.create_task(self._sync())]
+        self._tasks = [
+            loop.create_task(self._keep()),
+            loop.create_task(self._compact()),
+            loop.create_task(self._sync()),
+        ]
 
     async def stop(self) -> None:
         """End."""
@@ -40,6 +44,13 @@ class Maintenance:
             await asyncio.sleep(self._broker.config.maintenance_interval_ms / 1_000)
             for topic in list(self._broker.topics.values()):
                 self.keep(topic)
+                await asyncio.sleep(0)
+
+    async def _compact(self) -> None:
+        while True:
+            await asyncio.sleep(self._broker.config.maintenance_interval_ms / 1_000)
+            for topic in list(self._broker.topics.values()):
+                await self._broker.compactor.compact_due(topic)
                 await asyncio.sleep(0)
 
     async def _sync(self) -> None:
@@ -62,7 +73,7 @@ class Maintenance:
         """Delete what retention no longer keeps, and forget what is past its time."""
         topic.forget_dedup_ids()
         settings = topic.settings
-        if not settings.retention_ms and not settings.retention_bytes:
+        if not settings.is_expired or not (settings.retention_ms or settings.retention_bytes):
             return
         for partition in topic.partitions:
             if partition.is_closed or partition.log.failure is not None:

@@ -11,7 +11,7 @@ from goqueue.base.ids import Offset
 from goqueue.base.units import KiB
 from goqueue.core.record.batch import decode_batch
 from goqueue.core.record.columns import messages_of
-from goqueue.core.record.frame import FrameHeader, read_header
+from goqueue.core.record.frame import CONTROL, FrameHeader, read_header
 from goqueue.core.record.message import Message
 from goqueue.core.record.row import Row
 from goqueue.runtime.partition import Partition
@@ -137,6 +137,8 @@ class _Reading:
             header = read_header(frames, position)
             frame = frames[position : position + header.size]
             position += header.size
+            if header.flags & CONTROL:
+                continue
             if header.is_batch:
                 self._take_batch(header, frame, end)
             elif header.offset < end:

@@ -83,6 +83,7 @@ class Partition:
         self.ledger = recover_state(disk, self._directory, self.log, queue)
         self.reader = LogReader(self.log)
         self.is_closed = False
+        self.is_compacting = False
         self._is_removed = False
         self._seen_offset = Offset(0)
 
@@ -147,6 +148,13 @@ class Partition:
         while self._rolling is not None or not self.log.fits(size):
             if self._rolling is None:
                 self._rolling = asyncio.get_running_loop().create_task(self._roll())
+            await asyncio.shield(self._rolling)
+
+    async def roll(self) -> None:
+        """Begin a new segment, unless there is nothing in the one at hand."""
+        if self._rolling is None and not self.log.is_empty:
+            self._rolling = asyncio.get_running_loop().create_task(self._roll())
+        if self._rolling is not None:
             await asyncio.shield(self._rolling)
 
     async def _roll(self) -> None:
@@ -263,6 +271,16 @@ class Partition:
         except (GoQueueError, OSError) as error:
             log.warning("no snapshot", partition=str(self.name), error=str(error))
 
+    async def save_producers(self) -> Callable[[], None]:
+        """Return what writes the producers' snapshot as it would be now, for any thread.
+
+        Returned when everything the snapshot knows of is durable. It has a temporary file of its
+        own, because the snapshot beside a sync may be written at the same time.
+        """
+        content = encode_snapshot(self.ledger, self.log.end_offset)
+        await self.durable()
+        return partial(write_snapshot, self._disk, self._directory, content, mark=".compaction")
+
     # Reading.
 
     def check_offset(self, offset: Offset) -> None:
@@ -277,13 +295,16 @@ class Partition:
         """Return frames from an offset on; bytes that are not in memory are read in a thread."""
         location = self.reader.locate(offset, bytes_max=bytes_max)
         chunk = location.file.read_cached(location.position, location.size)
-        if chunk is None:
+        while chunk is None:
             loop = asyncio.get_running_loop()
             chunk = await loop.run_in_executor(
                 None, location.file.read, location.position, location.size
             )
-            # Retention may have deleted the segment meanwhile.
+            # Retention may have deleted the segment meanwhile, or compaction replaced it.
             self.check_offset(offset)
+            if not self.log.holds(location.segment):
+                location = self.reader.locate(offset, bytes_max=bytes_max)
+                chunk = location.file.read_cached(location.position, location.size)
         known = len(self.log.recovery.gaps)
         piece = self.reader.pick(
             location, chunk, offset, end_offset=end_offset, bytes_max=bytes_max
@@ -320,6 +341,8 @@ class Partition:
 
     def expire(self, now_ms: int) -> int:
         """Delete the segments retention no longer keeps; return how many."""
+        if not self.settings.is_expired or self.is_compacting:
+            return 0
         if self._rolling is not None or self.log.is_committing:
             return 0
         count = self.log.expire(

@@ -24,9 +24,9 @@ def encode_snapshot(ledger: ProducerLedger, end_offset: Offset) -> bytes:
     return _HEAD.pack(crc32c(body, end_offset & 0xFFFFFFFF), end_offset) + body
 
 
-def write_snapshot(disk: Disk, directory: str, content: bytes) -> None:
-    """Replace the snapshot. Any thread."""
-    write_atomically(disk, f"{directory}/{SNAPSHOT_NAME}", content)
+def write_snapshot(disk: Disk, directory: str, content: bytes, *, mark: str = "") -> None:
+    """Replace the snapshot. Any thread, if two that may meet have a different mark."""
+    write_atomically(disk, f"{directory}/{SNAPSHOT_NAME}", content, mark=mark)
 
 
 def read_ledger(disk: Disk, directory: str, *, known: range) -> tuple[ProducerLedger, Offset]:

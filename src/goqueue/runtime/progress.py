@@ -7,7 +7,7 @@ from goqueue.base.units import NS_PER_MS, US_PER_MS
 from goqueue.core.delivery import events
 from goqueue.core.delivery.ledger import OUTCOME_INDEX
 from goqueue.core.record.batch import batch_fields
-from goqueue.core.record.frame import read_header
+from goqueue.core.record.frame import CONTROL, read_header
 from goqueue.runtime.clock import Clock
 from goqueue.runtime.hosted_ledger import HostedLedger
 
@@ -55,6 +55,8 @@ async def _age_ms(hosted: HostedLedger, clock: Clock) -> int:
     if not piece.frames:
         return 0
     header = read_header(piece.frames)
+    if header.flags & CONTROL:
+        return 0
     first_ms = header.timestamp_ns // NS_PER_MS
     if header.is_batch:
         frame = piece.frames[: header.size]

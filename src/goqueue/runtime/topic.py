@@ -21,6 +21,7 @@ from goqueue.core.producers.identities import Identities
 from goqueue.core.producers.ledger import Original
 from goqueue.core.producers.partitioner import RoundRobin, choose_partitions, partition_of_key
 from goqueue.core.record.check import CheckedFrame, check_frames
+from goqueue.core.record.frame import CONTROL
 from goqueue.core.record.message import Draft
 from goqueue.core.record.repack import drafts_of, frame_drafts, without_repeats
 from goqueue.core.record.stamp import Repeat
@@ -366,6 +367,7 @@ def _dedup_ids_in(partition: Partition, frames: memoryview, *, now_ms: int) -> l
             at_ms=min(draft.timestamp_us // 1_000, now_ms),
         )
         for span in Walk(frames)
+        if not span.header.flags & CONTROL
         for row, draft in enumerate(drafts_of(span.header, frames[span.start : span.end]))
         if draft.dedup_id is not None
     ]

@@ -101,9 +101,9 @@ class Disk(Protocol):
         ...
 
 
-def write_atomically(disk: Disk, path: str, content: Buffer) -> None:
+def write_atomically(disk: Disk, path: str, content: Buffer, *, mark: str = "") -> None:
     """Replace a small file so that a crash leaves the old content or the new, never a mix."""
-    temporary = f"{path}.tmp"
+    temporary = f"{path}{mark}.tmp"
     disk.remove(temporary)
     file = disk.open(temporary, create=True)
     try:

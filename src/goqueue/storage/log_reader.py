@@ -13,7 +13,7 @@ from goqueue.base.units import NS_PER_US, MiB
 from goqueue.core.log.scan import Taken, find_frame, take_frames
 from goqueue.core.record.batch import decode_batch
 from goqueue.core.record.columns import microseconds
-from goqueue.core.record.frame import read_header
+from goqueue.core.record.frame import CONTROL, read_header
 from goqueue.storage.disk import File
 from goqueue.storage.partition_log import Gap, PartitionLog
 from goqueue.storage.segment import Segment
@@ -176,7 +176,7 @@ def first_at_or_after(frames: memoryview, timestamp_us: int) -> Offset | None:
     while position < len(frames):
         header = read_header(frames, position)
         end = position + header.size
-        if header.timestamp_ns >= timestamp_us * NS_PER_US:
+        if header.timestamp_ns >= timestamp_us * NS_PER_US and not header.flags & CONTROL:
             if not header.is_batch:
                 return header.offset
             times = microseconds(decode_batch(header, frames[position:end]).column("timestamp"))

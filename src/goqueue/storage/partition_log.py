@@ -20,8 +20,9 @@ from goqueue.core.log.scan import find_frame, has_lost_sector
 from goqueue.core.record.check import CheckedFrame
 from goqueue.core.record.frame import FrameHeader, seal_header
 from goqueue.storage.disk import Buffer, Disk, File, write_atomically
-from goqueue.storage.segment import LOG_SUFFIX, Appending, Scan, Segment
+from goqueue.storage.segment import Appending, Scan, Segment
 from goqueue.storage.segment_index import Flush
+from goqueue.storage.swap import LOG_SUFFIX, Swap, mend, read_checkpoint
 
 LOST_SUFFIX: Final = ".lost"
 SEALED_OPEN_MAX: Final = 4
@@ -89,8 +90,12 @@ class PartitionLog:
         self.failure: StorageFailedError | None = None
         self.is_committing = False
         self._opened: deque[Segment] = deque()
+        self._unfinished: Swap | None = None
         self._synced_size = 0
         disk.make_directory(directory)
+        mend(disk, directory)
+        self.cleaned_offset = read_checkpoint(disk, directory)
+        """Sealed segments from here on have not been compacted yet."""
         self._segments = [
             Segment(disk, directory, Offset(int(name.removesuffix(LOG_SUFFIX))))
             for name in disk.list_directory(directory)
@@ -131,6 +136,32 @@ class PartitionLog:
     def segments(self) -> Sequence[Segment]:
         """The segments, oldest first."""
         return self._segments
+
+    @property
+    def directory(self) -> str:
+        """Where the files are."""
+        return self._directory
+
+    @property
+    def sealed(self) -> Sequence[Segment]:
+        """The segments that are never written again."""
+        return self._segments[:-1]
+
+    @property
+    def sealed_bytes(self) -> int:
+        """Bytes of the sealed segments."""
+        return sum(segment.size for segment in self.sealed)
+
+    @property
+    def dirty_bytes(self) -> int:
+        """Bytes of the sealed segments that were not compacted yet."""
+        new = (one for one in self.sealed if one.base_offset >= self.cleaned_offset)
+        return sum(segment.size for segment in new)
+
+    @property
+    def is_empty(self) -> bool:
+        """Tell whether the segment that takes appends holds no message."""
+        return self._active.is_empty
 
     # Writing.
 
@@ -291,7 +322,35 @@ class PartitionLog:
                 )
         self.recovery.gaps = sorted([*apart, gap])
 
+    def holds(self, segment: Segment) -> bool:
+        """Tell whether a segment is still part of the log."""
+        return segment in self._segments
+
     # Forgetting.
+
+    def replace(self, swap: Swap) -> None:
+        """Put a compacted segment in the place of those it was made from. Waits for the disk.
+
+        Raises with the log as it was, or else the new segment is part of it.
+        """
+        place = next(n for n, one in enumerate(self.sealed) if one.base_offset == swap.base_offset)
+        old = self._segments[place : place + len(swap.replaced)]
+        assert [one.base_offset for one in old] == list(swap.replaced), "they follow one another"
+        assert self._active not in old, "only sealed segments are compacted"
+        if self._unfinished is not None:
+            self._unfinished.put_rest(self._disk, self._directory)
+        swap.begin(self._disk, self._directory)
+        self._unfinished = swap
+        self._segments[place : place + len(old)] = [
+            Segment(self._disk, self._directory, swap.base_offset)
+        ]
+        for segment in old:
+            segment.close()
+            with contextlib.suppress(ValueError):
+                self._opened.remove(segment)
+        self.counters.segments_deleted += len(old) - 1
+        swap.put_rest(self._disk, self._directory)
+        self._unfinished = None
 
     def expire(self, *, now_ms: int, retention_ms: int, retention_bytes: int) -> int:
         """Delete the segments retention no longer keeps; return how many. Waits for the disk."""

@@ -13,9 +13,9 @@ from goqueue.core.log.retention import SegmentAge
 from goqueue.core.log.scan import Span, Walk, find_frame
 from goqueue.core.record.frame import read_header
 from goqueue.storage.disk import Buffer, Disk, File
-from goqueue.storage.segment_index import INDEX_SUFFIX, TIME_INDEX_SUFFIX, Flush, SegmentIndex
+from goqueue.storage.segment_index import Flush, SegmentIndex
+from goqueue.storage.swap import LOG_SUFFIX, SUFFIXES, stem_of
 
-LOG_SUFFIX: Final = ".log"
 SCAN_CHUNK_BYTES: Final = 1 * MiB
 END_ENTRIES: Final = 2
 """The last entry of a sealed segment is its end, the one before it leads to its last frames."""
@@ -35,9 +35,9 @@ class Appending:
 class Segment:
     """A run of frames that begins at ``base_offset``."""
 
-    def __init__(self, disk: Disk, directory: str, base_offset: Offset) -> None:
+    def __init__(self, disk: Disk, directory: str, base_offset: Offset, *, mark: str = "") -> None:
         self._disk = disk
-        self._stem = f"{directory}/{base_offset:020d}"
+        self._stem = stem_of(directory, base_offset) + mark
         self._file: File | None = None
         self._index: SegmentIndex | None = None
         self._size: int | None = None
@@ -153,7 +153,7 @@ class Segment:
     def remove(self) -> None:
         """Delete the files, the log first: an index without a log is harmless."""
         self.close()
-        for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+        for suffix in SUFFIXES:
             self._disk.remove(self._stem + suffix)
 
     def close(self) -> None:
@@ -297,14 +297,16 @@ class Scan:
         self.fault: CorruptFrameError | None = None
         self.is_cut = False
         """The fault is that the file ends before the frame does."""
+        self.chunk = memoryview(b"")
+        """What the spans lie in."""
 
     def __iter__(self) -> Iterator[tuple[Position, Span]]:
         file = self._segment.file
         size = file.size()
         want = SCAN_CHUNK_BYTES
         while self.position < size:
-            chunk = file.read(self.position, want)
-            walk = Walk(chunk)
+            self.chunk = memoryview(file.read(self.position, want))
+            walk = Walk(self.chunk)
             origin = self.position
             for span in walk:
                 self.position = Position(origin + span.end)

@@ -12,8 +12,9 @@ from goqueue.core.record.frame import CONTROL, TOMBSTONE, TX_COMMIT
 from goqueue.core.record.row import Row
 from goqueue.storage.disk import Disk
 from goqueue.storage.findings import Report
-from goqueue.storage.segment import LOG_SUFFIX, Segment
+from goqueue.storage.segment import Segment
 from goqueue.storage.segment_index import INDEX_SUFFIX, TIME_INDEX_SUFFIX
+from goqueue.storage.swap import CLEANED, LOG_SUFFIX, stem_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,10 +24,16 @@ class Place:
     directory: str
     base_offset: Offset
     is_active: bool
+    beside: frozenset[str] = frozenset()
+    """Suffixes of the files that a compaction has not given their names yet."""
+
+    def mark(self, suffix: str) -> str:
+        """Return what stands before a suffix."""
+        return CLEANED if suffix in self.beside else ""
 
     def path(self, suffix: str) -> str:
         """Return the name of one of the segment's files."""
-        return f"{self.directory}/{self.base_offset:020d}{suffix}"
+        return stem_of(self.directory, self.base_offset) + self.mark(suffix) + suffix
 
 
 class SegmentCheck:
@@ -37,7 +44,9 @@ class SegmentCheck:
         self._place = place
         self._report = report
         self._is_deep = is_deep
-        self._segment = Segment(disk, place.directory, place.base_offset)
+        self._segment = Segment(
+            disk, place.directory, place.base_offset, mark=place.mark(LOG_SUFFIX)
+        )
         self._log_path = place.path(LOG_SUFFIX)
         self._offsets = IndexCursor(self._read_index(INDEX_SUFFIX), place.path(INDEX_SUFFIX))
         self._times = TimeCursor(self._read_index(TIME_INDEX_SUFFIX), place.path(TIME_INDEX_SUFFIX))
@@ -86,12 +95,14 @@ class SegmentCheck:
         self._check_content(position, span)
         self.end_offset = max(self.end_offset, span.end_offset)
         self._report.frames += 1
-        self._report.messages += span.rows
+        self._report.messages += 0 if span.header.is_hole else span.rows
         self._report.bytes_checked += span.end - span.start
 
     def _check_flags(self, span: Span) -> None:
         """Look for flags that hide a message: the checksum does not cover them."""
         header = span.header
+        if header.is_hole:
+            return
         if header.flags & (CONTROL | TX_COMMIT):
             self._report.problem(
                 self._log_path,

@@ -17,9 +17,18 @@ from goqueue.core.topics import catalog
 from goqueue.storage.disk import Disk
 from goqueue.storage.findings import Report
 from goqueue.storage.journal import Journal
-from goqueue.storage.segment import LOG_SUFFIX
 from goqueue.storage.segment_check import Place, SegmentCheck
-from goqueue.storage.segment_index import INDEX_SUFFIX, TIME_INDEX_SUFFIX
+from goqueue.storage.swap import (
+    CHECKPOINT_NAME,
+    CLEANED,
+    LOG_SUFFIX,
+    SUFFIXES,
+    SWAP_NAME,
+    Swap,
+    is_good,
+    read_swap,
+    stem_of,
+)
 
 JOURNAL_PATH: Final = "meta/catalog.journal"
 LOGS: Final = "logs"
@@ -29,7 +38,7 @@ QUEUE_SNAPSHOT_NAME: Final = "queue.snapshot"
 _SNAPSHOT_NAMES: Final = (SNAPSHOT_NAME, QUEUE_SNAPSHOT_NAME)
 
 _SNAPSHOT_HEAD: Final = struct.Struct(">IQ")
-_SUFFIXES: Final = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX)
+_OWN_NAMES: Final = (*_SNAPSHOT_NAMES, SWAP_NAME, CHECKPOINT_NAME)
 _LOST: Final = ".lost"
 _TEMPORARY: Final = ".tmp"
 _decode: Final = msgspec.msgpack.Decoder(catalog.Event | identities.Event).decode
@@ -143,7 +152,8 @@ class Verification:
 
     def _check_partition(self, directory: str) -> Iterator[int]:
         names = self._disk.list_directory(directory)
-        bases = self._bases(directory, names)
+        swap = self._swap(directory, names)
+        bases = self._bases(directory, names, swap)
         self.report.partitions += 1
         end_offset: Offset | None = None
         is_whole = True
@@ -152,7 +162,12 @@ class Verification:
                 self._report_seam(directory, end_offset=end_offset, base=base)
             check = SegmentCheck(
                 self._disk,
-                Place(directory=directory, base_offset=base, is_active=place == len(bases) - 1),
+                Place(
+                    directory=directory,
+                    base_offset=base,
+                    is_active=place == len(bases) - 1,
+                    beside=self._beside(directory, base, swap),
+                ),
                 self.report,
                 is_deep=self._is_deep,
             )
@@ -164,25 +179,52 @@ class Verification:
                 path = f"{directory}/{name}"
                 self._check_snapshot(path, end_offset or Offset(0), is_whole=is_whole)
 
-    def _bases(self, directory: str, names: list[str]) -> list[Offset]:
+    def _swap(self, directory: str, names: list[str]) -> Swap | None:
+        """Return what a compaction had still to put in its place."""
+        for name in (SWAP_NAME, CHECKPOINT_NAME):
+            if name in names and not is_good(self._disk, f"{directory}/{name}"):
+                self.report.problem(f"{directory}/{name}", "is damaged")
+        swap = read_swap(self._disk, directory)
+        if swap is not None:
+            self.report.note(
+                f"{directory}/{SWAP_NAME}",
+                "is left of a compaction that a crash ended; the broker finishes it",
+            )
+        return swap
+
+    def _beside(self, directory: str, base: Offset, swap: Swap | None) -> frozenset[str]:
+        if swap is None or base != swap.base_offset:
+            return frozenset()
+        stem = stem_of(directory, base) + CLEANED
+        return frozenset(suffix for suffix in SUFFIXES if self._disk.exists(stem + suffix))
+
+    def _bases(self, directory: str, names: list[str], swap: Swap | None) -> list[Offset]:
         """Return the first offsets of the segments; report files that belong to none."""
-        bases = []
+        bases: list[Offset] = [] if swap is None else [swap.base_offset]
+        replaced = () if swap is None else swap.replaced
         for name in names:
             stem, dot, kind = name.partition(".")
             suffix = dot + kind
-            path = f"{directory}/{name}"
-            if suffix in _SUFFIXES and stem.isdecimal():
-                if suffix == LOG_SUFFIX:
-                    bases.append(Offset(int(stem)))
-                elif f"{stem}{LOG_SUFFIX}" not in names:
-                    self.report.note(path, "belongs to no log; it is harmless")
-            elif suffix.endswith(_LOST):
-                self.report.note(path, "holds bytes the broker set aside after a crash")
-            elif suffix.endswith(_TEMPORARY):
-                self.report.note(path, "is left of a write that a crash ended; it is harmless")
-            elif name not in _SNAPSHOT_NAMES:
-                self.report.problem(path, "is not a file of the broker")
+            if suffix not in SUFFIXES or not stem.isdecimal():
+                self._report_stranger(f"{directory}/{name}", name, suffix)
+            elif int(stem) in replaced:
+                continue
+            elif suffix == LOG_SUFFIX:
+                bases.append(Offset(int(stem)))
+            elif f"{stem}{LOG_SUFFIX}" not in names:
+                self.report.note(f"{directory}/{name}", "belongs to no log; it is harmless")
         return sorted(bases)
+
+    def _report_stranger(self, path: str, name: str, suffix: str) -> None:
+        """Report a file that is not one of a segment's."""
+        if suffix.endswith(_LOST):
+            self.report.note(path, "holds bytes the broker set aside after a crash")
+        elif suffix.endswith(_TEMPORARY):
+            self.report.note(path, "is left of a write that a crash ended; it is harmless")
+        elif suffix.startswith(CLEANED):
+            self.report.note(path, "is left of a compaction; the broker removes it")
+        elif name not in _OWN_NAMES:
+            self.report.problem(path, "is not a file of the broker")
 
     def _report_seam(self, directory: str, *, end_offset: Offset, base: Offset) -> None:
         path = f"{directory}/{base:020d}{LOG_SUFFIX}"

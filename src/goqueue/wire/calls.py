@@ -59,7 +59,7 @@ class CreateTopic(Call, frozen=True):
 
     name: str
     partitions: int
-    settings: dict[Name, str | int] = {}
+    settings: dict[Name, str | int | float] = {}
 
 
 class TopicCall(Call, frozen=True):
@@ -72,7 +72,7 @@ class ConfigureTopic(Call, frozen=True):
     """Change settings of a topic."""
 
     name: str
-    settings: dict[Name, str | int]
+    settings: dict[Name, str | int | float]
 
 
 class PartitionState(Call, frozen=True):
@@ -89,7 +89,7 @@ class TopicState(Call, frozen=True):
 
     name: str
     created_ms: int
-    settings: dict[str, str | int]
+    settings: dict[str, str | int | float]
     partitions: list[PartitionState]
 
 
@@ -106,6 +106,33 @@ class TopicList(Call, frozen=True):
     """Every topic."""
 
     topics: list[TopicSummary]
+
+
+class CompactTopic(Call, frozen=True):
+    """Compact some partitions of a topic, or all; or only tell what would go."""
+
+    name: str
+    partitions: (
+        Annotated[list[Number], msgspec.Meta(max_length=REQUEST_PARTS_MAX, min_length=1)] | None
+    ) = None
+    dry_run: bool = False
+
+
+class CompactedPart(Call, frozen=True):
+    """What became of one partition; ``dirty_ratio`` is what it was before."""
+
+    partition: int
+    records_before: int
+    records_after: int
+    records_removed: int
+    dirty_ratio: float
+    error: str | None = None
+
+
+class Compacted(Call, frozen=True):
+    """The outcome of a compaction."""
+
+    parts: list[CompactedPart]
 
 
 class InitProducer(Call, frozen=True):

@@ -42,6 +42,7 @@ class Operation(IntEnum):
     CONFIGURE_TOPIC = 12
     DESCRIBE_TOPIC = 13
     LIST_TOPICS = 14
+    COMPACT_TOPIC = 15
     INIT_PRODUCER = 20
     PRODUCE = 21
     FETCH = 30

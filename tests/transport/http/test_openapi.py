@@ -141,6 +141,9 @@ def conforms(value: object, schema: dict[str, Any], schemas: dict[str, Any]) -> 
             "/topics/{topic}/partitions/{partition}/messages",
             None,
         ),
+        ("POST", "/admin/topics/kept/compact", "/admin/topics/{topic}/compact", None),
+        ("POST", "/admin/topics/orders/compact", "/admin/topics/{topic}/compact", {}),
+        ("POST", "/admin/topics/none/compact", "/admin/topics/{topic}/compact", {}),
         ("GET", "/topics/orders/offsets?timestamp=latest", "/topics/{topic}/offsets", None),
         ("GET", "/health", "/health", None),
         ("GET", "/healthz", "/healthz", None),
@@ -163,6 +166,7 @@ def test_a_reply_is_what_the_document_says(
 ) -> None:
     """The body of each reply conforms to the schema given for its status."""
     server.create()
+    server.create("kept", config={"cleanup_policy": "compact"})
     server.publish({"value": "v", "key": "k", "headers": {"a": "b"}, "partition": 0})
     reply = server.client.request(method, path, json=body)
 

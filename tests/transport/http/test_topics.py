@@ -36,6 +36,9 @@ def test_a_topic_lives_and_dies(server: Running, prefix: str) -> None:
             "durability": "fsync",
             "dedup_window_ms": 0,
             "message_ttl_ms": 0,
+            "cleanup_policy": "delete",
+            "min_dirty_ratio": 0.5,
+            "tombstone_retention_ms": 24 * HOUR_MS,
         },
     }
     assert deleted.json() == {"deleted": True, "name": "orders"}

@@ -22,6 +22,7 @@ from goqueue.core.record.frame import (
     read_header,
 )
 from goqueue.core.record.headers import decode_headers
+from goqueue.core.record.hole import hole_rows
 
 SECTOR_BYTES: Final = 512
 
@@ -86,11 +87,13 @@ class Walk:
 
 
 def rows_of(chunk: memoryview, end: int, header: FrameHeader) -> int:
-    """Return how many messages a checked frame holds.
+    """Return how many offsets a checked frame stands for: its messages, or those of a hole.
 
     Flags are not covered by the checksum, so a batch is believed only if its fields look like one,
     and a row only if they do not.
     """
+    if header.is_hole:
+        return hole_rows(header, chunk[end - header.value_size : end])
     if not header.flags & BATCH:
         if header.headers_size and chunk[end - header.headers_size] == LAYOUT:
             decode_headers(chunk[end - header.headers_size : end])

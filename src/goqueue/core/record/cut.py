@@ -26,6 +26,9 @@ def cut_frames(frames: memoryview, keep: BitMap64) -> list[Buffer]:
         frame = frames[position:end]
         rows = batch_fields(header, frame).rows if header.is_batch else 1
         kept = keep.range_cardinality(header.offset, header.offset + rows)
+        if header.is_hole:
+            # It says where to go on, whether or not its own offsets are wanted.
+            kept = rows
         if kept < rows:
             if whole < position:
                 pieces.append(frames[whole:position])

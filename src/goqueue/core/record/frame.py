@@ -36,6 +36,12 @@ FLAGS_KNOWN: Final = COMPRESSED | HAS_HEADERS | TOMBSTONE | CONTROL | TX_COMMIT 
 CONTROL_BYTES: Final = 12
 """Producer id, epoch and the size of the transactional id, which is also the key."""
 
+HOLE: Final = CONTROL | TOMBSTONE
+"""Flags of a hole. No other frame has both, so one flipped bit makes neither the other."""
+
+HOLE_BYTES: Final = 8
+"""The value of a hole: the offset behind it."""
+
 PRIORITY_NORMAL: Final = 2
 BATCH_KEY_BYTES: Final = 6
 """Zero bytes in the place of a batch's key, so that its value begins at a multiple of eight."""
@@ -73,6 +79,11 @@ class FrameHeader(NamedTuple):
         """Tell a batch frame from a row frame."""
         return bool(self.flags & BATCH)
 
+    @property
+    def is_hole(self) -> bool:
+        """Tell whether the frame stands for offsets that compaction has emptied."""
+        return self.flags == HOLE
+
 
 def read_header(buffer: Buffer, position: int = 0) -> FrameHeader:
     """Read and bound the header at a position; the frame itself may lie beyond the buffer."""
@@ -100,6 +111,8 @@ def _flags_fit(flags: int, *, priority: int, key: int, value: int, headers: int)
         return flags & ~COMPRESSED == BATCH | HAS_HEADERS and key == BATCH_KEY_BYTES
     if flags & COMPRESSED or bool(flags & HAS_HEADERS) != bool(headers):
         return False
+    if flags == HOLE:
+        return priority == 0 and value == HOLE_BYTES and key == 0
     if flags & CONTROL:
         return priority == 0 and value == CONTROL_BYTES + key and not flags & TOMBSTONE
     return not flags & TX_COMMIT and not (flags & TOMBSTONE and value)

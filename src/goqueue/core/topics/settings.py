@@ -19,16 +19,26 @@ from goqueue.base.limits import (
     SEGMENT_BYTES_MIN,
     SYNC_INTERVAL_MS_MAX,
 )
-from goqueue.base.units import HOUR_MS, GiB, format_duration_ms, parse_duration_ms, parse_size_bytes
+from goqueue.base.units import (
+    DAY_MS,
+    HOUR_MS,
+    GiB,
+    format_duration_ms,
+    parse_duration_ms,
+    parse_size_bytes,
+)
 
 FSYNC: Final = "fsync"
 OS: Final = "os"
 INTERVAL_PREFIX: Final = "interval:"
+DELETE: Final = "delete"
+COMPACT: Final = "compact"
 RETENTION_BYTES_MAX: Final = 2**62
 SEGMENT_BYTES_MAX: Final = 1 * GiB
 assert SEGMENT_BYTES_MAX > FRAME_BYTES_MAX
 
 _INTEGER: Final = re.compile(r"\d{1,19}", re.ASCII)
+_FRACTION: Final = re.compile(r"\d{0,19}\.?\d{1,19}", re.ASCII)
 
 
 class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,6 +50,19 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
     durability: str = FSYNC
     dedup_window_ms: int = 0
     message_ttl_ms: int = 0
+    cleanup_policy: str = DELETE
+    min_dirty_ratio: float = 0.5
+    tombstone_retention_ms: int = DAY_MS
+
+    @property
+    def is_compacted(self) -> bool:
+        """Tell whether only the last message of each key is kept."""
+        return COMPACT in self.cleanup_policy
+
+    @property
+    def is_expired(self) -> bool:
+        """Tell whether retention deletes what is old or too much."""
+        return DELETE in self.cleanup_policy
 
     @property
     def is_fsync(self) -> bool:
@@ -87,14 +110,36 @@ def _durability(value: object) -> str:
     raise ValueError('must be "fsync", "os" or "interval:" with 1ms to 1h, for example interval:1s')
 
 
+def _cleanup_policy(value: object) -> str:
+    if isinstance(value, str):
+        words = {word.strip() for word in value.split(",")}
+        if words <= {COMPACT, DELETE}:
+            return ",".join(sorted(words))
+    raise ValueError('must be "delete", "compact" or "compact,delete"')
+
+
+def _ratio(value: object) -> float:
+    if isinstance(value, str) and _FRACTION.fullmatch(value):
+        value = float(value)
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= 1:
+        raise ValueError("must be a number from 0 to 1, for example 0.5")
+    return float(value)
+
+
 _READERS: Final[Mapping[str, tuple[Callable[[object], Any], int, int]]] = {
     "retention_ms": (_duration, 0, RETENTION_MS_MAX),
     "retention_bytes": (_size, 0, RETENTION_BYTES_MAX),
     "segment_bytes": (_size, SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX),
     "dedup_window_ms": (_duration, 0, DEDUP_WINDOW_MS_MAX),
     "message_ttl_ms": (_duration, 0, RETENTION_MS_MAX),
+    "tombstone_retention_ms": (_duration, 0, RETENTION_MS_MAX),
 }
-SETTING_NAMES: Final = (*_READERS, "durability")
+_OTHERS: Final[Mapping[str, Callable[[object], str | float]]] = {
+    "durability": _durability,
+    "cleanup_policy": _cleanup_policy,
+    "min_dirty_ratio": _ratio,
+}
+SETTING_NAMES: Final = (*_READERS, *_OTHERS)
 
 
 def change_settings(settings: TopicSettings, changes: Mapping[str, object]) -> TopicSettings:
@@ -111,9 +156,9 @@ def change_settings(settings: TopicSettings, changes: Mapping[str, object]) -> T
     return msgspec.structs.replace(settings, **values)
 
 
-def _read(name: str, value: object) -> int | str:
-    if name == "durability":
-        return _durability(value)
+def _read(name: str, value: object) -> int | float | str:
+    if name in _OTHERS:
+        return _OTHERS[name](value)
     if name not in _READERS:
         raise ValueError(f"no such setting; there are {', '.join(SETTING_NAMES)}")
     read, least, most = _READERS[name]

@@ -1,6 +1,7 @@
 """Everything the HTTP API can do."""
 
 from goqueue.runtime.broker import Broker
+from goqueue.transport.http.admin import AdminRoutes
 from goqueue.transport.http.cooperative import CooperativeRoutes
 from goqueue.transport.http.groups import GroupRoutes
 from goqueue.transport.http.health import HealthRoutes
@@ -19,6 +20,7 @@ def operations(broker: Broker) -> tuple[Operation, ...]:
         *GroupRoutes(broker).operations(),
         *CooperativeRoutes(broker).operations(),
         *TopicRoutes(broker).operations(),
+        *AdminRoutes(broker).operations(),
         *HealthRoutes(broker).operations(),
     )
     return (*described, *PageRoutes(broker, described).operations())

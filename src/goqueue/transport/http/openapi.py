@@ -24,6 +24,7 @@ _TAGS: Final = {
     "messages": "Publishing and reading.",
     "groups": "Consumer groups: their members, their options and who reads what.",
     "topics": "Making, showing, changing and removing topics.",
+    "admin": "Looking after topics.",
     "health": "Probes, sizes and metrics.",
     "pages": "This documentation.",
 }
@@ -88,7 +89,10 @@ def _describe(operation: Operation, schema_of: Mapping[int, Json]) -> Json:
         described["parameters"] = [_parameter(one) for one in operation.parameters]
     if operation.body is not None:
         content = {JSON: {"schema": schema_of[id(operation.body)]}}
-        described["requestBody"] = {"required": True, "content": content}
+        described["requestBody"] = {
+            "required": not operation.is_body_optional,
+            "content": content,
+        }
     return described
 
 

@@ -38,6 +38,7 @@ class Operation:
     """Type of the JSON reply; text names the media type of another one."""
     status: HTTPStatus = HTTPStatus.OK
     body: Any = None
+    is_body_optional: bool = False
     parameters: tuple[Parameter, ...] = ()
     errors: tuple[HTTPStatus, ...] = ()
     failure: Any = ErrorReply

@@ -37,6 +37,7 @@ class Dispatch:
         self._add(Operation.CONFIGURE_TOPIC, calls.ConfigureTopic, self._configure_topic)
         self._add(Operation.DESCRIBE_TOPIC, calls.TopicCall, self._describe_topic)
         self._add(Operation.LIST_TOPICS, calls.Nothing, self._list_topics)
+        self._add(Operation.COMPACT_TOPIC, calls.CompactTopic, self._compact_topic)
         self._add(Operation.INIT_PRODUCER, calls.InitProducer, self._init_producer)
         self._add(Operation.PRODUCE, calls.Produce, self._produce)
         self._add(Operation.FETCH, calls.Fetch, self._fetch)
@@ -103,6 +104,13 @@ class Dispatch:
         topics = self._broker.topics.items()
         listed = [_summary(topic) for name, topic in topics if not is_internal(name)]
         return Reply(calls.TopicList(listed))
+
+    async def _compact_topic(self, call: calls.CompactTopic, _: Beside) -> Reply:
+        topic = self._broker.topic(call.name)
+        results = await self._broker.compactor.compact(topic, call.partitions, dry_run=call.dry_run)
+        return Reply(
+            calls.Compacted([calls.CompactedPart(**msgspec.structs.asdict(one)) for one in results])
+        )
 
     async def _init_producer(self, call: calls.InitProducer, _: Beside) -> Reply:
         if call.producer_id:

@@ -89,6 +89,33 @@ class PartitionList(msgspec.Struct, frozen=True, kw_only=True):
     partitions: list[PartitionPlace]
 
 
+class TopicCompact(msgspec.Struct, frozen=True, kw_only=True):
+    """What to compact: all partitions unless some are named. A dry run changes nothing."""
+
+    partitions: list[Int64] | None = None
+    dry_run: bool | None = None
+
+
+class PartitionCompacted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What became of one partition; ``dirty_ratio`` is what it was before."""
+
+    partition: int
+    records_before: int
+    records_after: int
+    records_removed: int
+    dirty_ratio: float
+    error: str | None = None
+
+
+class TopicCompacted(msgspec.Struct, frozen=True, kw_only=True):
+    """What compaction did; not a success if any partition has an error."""
+
+    success: bool
+    topic: str
+    dry_run: bool
+    results: list[PartitionCompacted]
+
+
 class OffsetList(msgspec.Struct, frozen=True, kw_only=True):
     """For each partition where to begin reading."""
 
