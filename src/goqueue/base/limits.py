@@ -79,6 +79,9 @@ DELAY_ID_BYTES_MAX: Final = 256
 RESCHEDULED_MAX: Final = 100_000
 """Messages of one partition that were given another time and wait: each is an object."""
 
+DELAYED_PAGE_MAX: Final = 1_000
+"""Most delayed messages listed in one reply."""
+
 HIDDEN_RANGES_MAX: Final = 10_000
 """Ranges of hidden offsets one reply names; a reply that would need more ends earlier."""
 

@@ -11,13 +11,15 @@ import pyarrow as pa
 
 from goqueue.base.errors import DeadlineExceededError, GoQueueError
 from goqueue.client.arrow import Columns
+from goqueue.client.delays import Delay, Delayed, delayed_of, named, rescheduled
 from goqueue.client.link import Answer, Link, ReplyHeader, call, decode, retry
 from goqueue.client.pile import SendFuture
 from goqueue.client.positions import Position, resolve, time_of
 from goqueue.client.producer import Gatherer, ProducerOptions
-from goqueue.client.reader import Chunk, Fetching, ReadOptions, messages_in
+from goqueue.client.reader import Chunk, Fetching, OnHidden, ReadOptions, messages_in
 from goqueue.core.record.message import Message, Priority
 from goqueue.wire import calls, group_calls
+from goqueue.wire.delayed import DelayedList, ListDelayed
 from goqueue.wire.packet import Operation
 from goqueue.wire.queue_calls import GroupCall
 
@@ -52,7 +54,7 @@ class AsyncProducer:
         else:
             self._gatherer.learn(len(state.partitions))
 
-    def send(
+    def send(  # noqa: PLR0913 - each is a field of a message
         self,
         value: bytes | None,
         *,
@@ -62,6 +64,9 @@ class AsyncProducer:
         partition: int | None = None,
         dedup_id: bytes | str | None = None,
         timestamp: datetime | None = None,
+        delay: Delay | None = None,
+        deliver_at: datetime | None = None,
+        delay_id: str | None = None,
     ) -> SendFuture:
         """Queue one message. A full buffer raises BufferFullError; ``drain`` waits for room."""
         return self._gatherer.send(
@@ -72,6 +77,9 @@ class AsyncProducer:
             partition=partition,
             dedup_id=dedup_id,
             timestamp=timestamp,
+            delay=delay,
+            deliver_at=deliver_at,
+            delay_id=delay_id,
         )
 
     async def drain(self) -> None:
@@ -172,6 +180,51 @@ class AsyncClient:
         header = group_calls.DeleteGroup(name, force)
         await self._once(Operation.DELETE_GROUP, header, calls.Nothing)
 
+    # Delayed messages.
+
+    async def delayed(self, topic: str, *, limit: int = 100, skip: int = 0) -> list[Delayed]:
+        """Return messages that wait for their time, in the order of partitions and offsets."""
+        header = ListDelayed(topic, skip, limit)
+        return _delayed(await self._call(Operation.LIST_DELAYED, header, DelayedList))
+
+    async def find_delayed(
+        self,
+        topic: str,
+        partition: int | None = None,
+        offset: int | None = None,
+        *,
+        id: str | None = None,  # noqa: A002 - the word for it
+    ) -> list[Delayed]:
+        """Return a delayed message by its place, or those waiting under a ``delay_id``."""
+        header = named(topic, partition, offset, id)
+        return _delayed(await self._call(Operation.FIND_DELAYED, header, DelayedList))
+
+    async def cancel_delayed(
+        self,
+        topic: str,
+        partition: int | None = None,
+        offset: int | None = None,
+        *,
+        id: str | None = None,  # noqa: A002 - the word for it
+    ) -> list[Delayed]:
+        """Have waiting messages never delivered; return them when that is certain."""
+        header = named(topic, partition, offset, id)
+        return _delayed(await self._once(Operation.CANCEL_DELAYED, header, DelayedList))
+
+    async def reschedule_delayed(
+        self,
+        topic: str,
+        partition: int | None = None,
+        offset: int | None = None,
+        *,
+        id: str | None = None,  # noqa: A002 - the word for it
+        delay: Delay | None = None,
+        deliver_at: datetime | None = None,
+    ) -> list[Delayed]:
+        """Give waiting messages another time; one that has passed makes them due at once."""
+        header = rescheduled(named(topic, partition, offset, id), delay, deliver_at)
+        return _delayed(await self._once(Operation.RESCHEDULE_DELAYED, header, DelayedList))
+
     async def ping(self) -> None:
         """Return when the broker has answered."""
         await self._call(Operation.PING, calls.Nothing(), calls.Nothing)
@@ -194,16 +247,24 @@ class AsyncClient:
         partitions: Sequence[int] | None = None,
         follow: bool = False,
         on_gap: str = "raise",
+        delayed: str = "hide",
+        on_hidden: OnHidden | None = None,
     ) -> AsyncGenerator[Message, None]:
         """Yield messages in order within each partition."""
         options = ReadOptions(
-            start=start, end=end, partitions=partitions, follow=follow, on_gap=on_gap
+            start=start,
+            end=end,
+            partitions=partitions,
+            follow=follow,
+            on_gap=on_gap,
+            delayed=delayed,
+            on_hidden=on_hidden,
         )
         async for chunk in self._chunks(topic, options):
             for message in messages_in(chunk):
                 yield message
 
-    async def read_batches(
+    async def read_batches(  # noqa: PLR0913 - each is a choice of its own
         self,
         topic: str,
         *,
@@ -213,11 +274,19 @@ class AsyncClient:
         columns: Sequence[str] | None = None,
         follow: bool = False,
         on_gap: str = "raise",
+        delayed: str = "hide",
+        on_hidden: OnHidden | None = None,
     ) -> AsyncGenerator[pa.RecordBatch, None]:
         """Yield Arrow record batches with topic, partition and offset columns."""
         picked = Columns(columns)
         options = ReadOptions(
-            start=start, end=end, partitions=partitions, follow=follow, on_gap=on_gap
+            start=start,
+            end=end,
+            partitions=partitions,
+            follow=follow,
+            on_gap=on_gap,
+            delayed=delayed,
+            on_hidden=on_hidden,
         )
         async for chunk in self._chunks(topic, options):
             for batch in picked.batches_in(chunk):
@@ -300,3 +369,7 @@ class AsyncClient:
         traceback: TracebackType | None,
     ) -> None:
         await self.close()
+
+
+def _delayed(reply: DelayedList) -> list[Delayed]:
+    return list(map(delayed_of, reply.messages))

@@ -151,6 +151,7 @@ def _columns(pile: Pile, times_us: Numbers) -> tuple[Any, int]:
         timestamps_us=times,
         headers=_pick(rows, known, "headers"),
         priorities=_pick(rows, known, "priority", default=Priority.NORMAL),
+        deliver_at_us=_pick(rows, known, "deliver_at_us"),
         dedup_ids=_pick(rows, known, "dedup_id"),
     )
 
@@ -180,5 +181,6 @@ def _draft(pile: Pile, row: int) -> Draft:
         timestamp_us=time_us,
         headers=extra.headers,
         priority=Priority.NORMAL if extra.priority is None else extra.priority,
+        deliver_at_us=extra.deliver_at_us,
         dedup_id=extra.dedup_id,
     )

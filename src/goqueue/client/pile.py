@@ -25,6 +25,7 @@ class Extra(msgspec.Struct, frozen=True, gc=False):
     partition: int | None = None
     dedup_id: bytes | None = None
     timestamp_us: int | None = None
+    deliver_at_us: int | None = None
 
 
 class Place(msgspec.Struct, frozen=True, gc=False):

@@ -33,6 +33,7 @@ from goqueue.base.limits import (
     VALUE_BYTES_MAX,
 )
 from goqueue.base.units import DAY_MS, NS_PER_US, US_PER_MS, KiB, MiB
+from goqueue.client.delays import Delay, check_delay_id, due_us
 from goqueue.client.link import Link
 from goqueue.client.packing import Packing, check_partition
 from goqueue.client.pile import Extra, Outcome, Pile, SendFuture
@@ -41,6 +42,7 @@ from goqueue.client.sender import Batch, Sender
 from goqueue.core.record.batch import REPEATS_MAX, compression_code
 from goqueue.core.record.headers import check_headers
 from goqueue.core.record.message import Priority, parse_priority
+from goqueue.core.record.queue_rows import DELAY_ID
 
 ROW_OVERHEAD_BYTES: Final = 24
 """What a message costs in a batch beside its key and value."""
@@ -131,7 +133,7 @@ class Gatherer:
     def __repr__(self) -> str:
         return f"<Producer of {self._topic}: {self._buffered} bytes buffered>"
 
-    def send(  # noqa: C901 - one flat piece on purpose: it runs once per message
+    def send(  # noqa: C901, PLR0913 - one flat piece on purpose: it runs once per message
         self,
         value: bytes | None,
         *,
@@ -141,6 +143,9 @@ class Gatherer:
         partition: int | None = None,
         dedup_id: bytes | str | None = None,
         timestamp: datetime | None = None,
+        delay: Delay | None = None,
+        deliver_at: datetime | None = None,
+        delay_id: str | None = None,
     ) -> SendFuture:
         """Queue one message and return its future at once."""
         # Exact types first: they are what nearly every message has, and the check costs least.
@@ -157,8 +162,16 @@ class Gatherer:
             or partition is not None
             or dedup_id is not None
             or timestamp is not None
+            or delay is not None
+            or deliver_at is not None
+            or delay_id is not None
         ):
-            extra, size = self._extra(headers, priority, partition, dedup_id, timestamp, size)
+            if delay is not None or deliver_at is not None or delay_id is not None:
+                headers = _name_delay(headers, delay_id)
+                due = due_us(delay, deliver_at, now_us=time_ns() // NS_PER_US)
+            else:
+                due = None
+            extra, size = self._extra(headers, priority, partition, dedup_id, timestamp, due, size)
         if self._is_full:
             self._wait_for_room()
         with self._lock:
@@ -192,6 +205,7 @@ class Gatherer:
         partition: int | None,
         dedup_id: bytes | str | None,
         timestamp: datetime | None,
+        due: int | None,
         size: int,
     ) -> tuple[Extra, int]:
         """Check what only some messages have; return it and the message's size with it."""
@@ -215,6 +229,7 @@ class Gatherer:
             partition,
             dedup_id,
             None if timestamp is None else _check_time(timestamp),
+            due,
         )
         return extra, size
 
@@ -414,6 +429,15 @@ def _check_sizes(value: bytes | None, key: bytes | None) -> None:
         raise TooLargeError(f"value: {len(value)} bytes; the limit is {VALUE_BYTES_MAX}")
     if key is not None and len(key) > KEY_BYTES_MAX:
         raise TooLargeError(f"key: {len(key)} bytes; the limit is {KEY_BYTES_MAX}")
+
+
+def _name_delay(
+    headers: Mapping[str, bytes | str] | None, delay_id: str | None
+) -> Mapping[str, bytes | str] | None:
+    """Return the headers with the name a delayed message was given."""
+    if delay_id is None:
+        return headers
+    return {**(headers or {}), DELAY_ID: check_delay_id(delay_id)}
 
 
 def _check_time(timestamp: datetime) -> int:

@@ -1,6 +1,6 @@
 """Reading a topic: what to ask for next, and chunks of frames as messages or stored batches."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -29,8 +29,16 @@ FETCH_BYTES: Final = 2 * MiB
 FOLLOW_WAIT_MS: Final = 1_000
 
 
+OnHidden = Callable[[int, list[tuple[int, int]]], None]
+"""Called with a partition and the half-open ranges a reader passed without getting them."""
+
+
 class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What to read. Without ``end`` a reader that does not follow stops at the latest."""
+    """What to read. Without ``end`` a reader that does not follow stops at the latest.
+
+    Messages that are delayed and not yet due, and those that were cancelled, are left out unless
+    ``delayed`` is "show"; ``on_hidden`` is told of them.
+    """
 
     start: Position = "earliest"
     end: Position | None = None
@@ -38,6 +46,8 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     follow: bool = False
     on_gap: str = "raise"
     timeout_s: float = 30.0
+    delayed: str = "hide"
+    on_hidden: OnHidden | None = None
 
     def __post_init__(self) -> None:
         """Refuse contradictions."""
@@ -45,6 +55,8 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidRequestError("a reader that follows has no end")
         if self.on_gap not in ("raise", "skip"):
             raise InvalidRequestError("on_gap must be 'raise' or 'skip'")
+        if self.delayed not in ("hide", "show"):
+            raise InvalidRequestError("delayed must be 'hide' or 'show'")
 
     @property
     def last(self) -> Position:
@@ -114,6 +126,7 @@ class Fetching:
             FETCH_BYTES,
             FOLLOW_WAIT_MS if self._options.follow else 0,
             [calls.FetchPart(p, self._next[p], self._end[p]) for p in partitions],
+            self._options.delayed == "show",
         )
         # Whoever comes first this time is last next time, so none is starved.
         first = partitions[0]
@@ -147,6 +160,8 @@ class Fetching:
         for gap_start, gap_end in part.gaps:
             self._report(part.partition, gap_start, gap_end, "cannot be read: bad checksum")
         self._next[part.partition] = part.next_offset
+        if part.hidden and self._options.on_hidden is not None:
+            self._options.on_hidden(part.partition, part.hidden)
         if not frames:
             return []
         stop = part.next_offset if end is None else min(part.next_offset, end)

@@ -12,12 +12,13 @@ from goqueue.base.errors import ClosedError
 from goqueue.client.aclient import DEFAULT_PARTITIONS, AsyncClient
 from goqueue.client.arrow import Columns
 from goqueue.client.chunks import ChunkSource
+from goqueue.client.delays import Delay, Delayed
 from goqueue.client.link import Link
 from goqueue.client.loop_thread import LoopThread
 from goqueue.client.pile import SendFuture
 from goqueue.client.positions import Position
 from goqueue.client.producer import Gatherer, ProducerOptions
-from goqueue.client.reader import ReadOptions, messages_in
+from goqueue.client.reader import OnHidden, ReadOptions, messages_in
 from goqueue.core.record.message import Message, Priority
 from goqueue.wire.calls import CompactedPart, TopicState, TopicSummary
 from goqueue.wire.group_calls import GroupState, GroupSummary
@@ -26,7 +27,7 @@ from goqueue.wire.group_calls import GroupState, GroupSummary
 class Send(Protocol):
     """The call made per message."""
 
-    def __call__(
+    def __call__(  # noqa: PLR0913 - each is a field of a message
         self,
         value: bytes | None,
         *,
@@ -36,6 +37,9 @@ class Send(Protocol):
         partition: int | None = None,
         dedup_id: bytes | str | None = None,
         timestamp: datetime | None = None,
+        delay: Delay | None = None,
+        deliver_at: datetime | None = None,
+        delay_id: str | None = None,
     ) -> SendFuture:
         """Queue one message and return its future."""
         ...
@@ -162,6 +166,51 @@ class Client:
         """End a group with everything known of it; one that has members only with ``force``."""
         self._thread.run(self._client.delete_group(name, force=force))
 
+    # Delayed messages.
+
+    def delayed(self, topic: str, *, limit: int = 100, skip: int = 0) -> list[Delayed]:
+        """Return messages that wait for their time, in the order of partitions and offsets."""
+        return self._thread.run(self._client.delayed(topic, limit=limit, skip=skip))
+
+    def find_delayed(
+        self,
+        topic: str,
+        partition: int | None = None,
+        offset: int | None = None,
+        *,
+        id: str | None = None,  # noqa: A002 - the word for it
+    ) -> list[Delayed]:
+        """Return a delayed message by its place, or those waiting under a ``delay_id``."""
+        return self._thread.run(self._client.find_delayed(topic, partition, offset, id=id))
+
+    def cancel_delayed(
+        self,
+        topic: str,
+        partition: int | None = None,
+        offset: int | None = None,
+        *,
+        id: str | None = None,  # noqa: A002 - the word for it
+    ) -> list[Delayed]:
+        """Have waiting messages never delivered; return them when that is certain."""
+        return self._thread.run(self._client.cancel_delayed(topic, partition, offset, id=id))
+
+    def reschedule_delayed(
+        self,
+        topic: str,
+        partition: int | None = None,
+        offset: int | None = None,
+        *,
+        id: str | None = None,  # noqa: A002 - the word for it
+        delay: Delay | None = None,
+        deliver_at: datetime | None = None,
+    ) -> list[Delayed]:
+        """Give waiting messages another time; one that has passed makes them due at once."""
+        return self._thread.run(
+            self._client.reschedule_delayed(
+                topic, partition, offset, id=id, delay=delay, deliver_at=deliver_at
+            )
+        )
+
     def ping(self) -> None:
         """Return when the broker has answered."""
         self._thread.run(self._client.ping())
@@ -187,16 +236,24 @@ class Client:
         partitions: Sequence[int] | None = None,
         follow: bool = False,
         on_gap: str = "raise",
+        delayed: str = "hide",
+        on_hidden: OnHidden | None = None,
     ) -> Generator[Message, None, None]:
         """Yield messages in order within each partition; with ``follow`` wait for new ones."""
         options = ReadOptions(
-            start=start, end=end, partitions=partitions, follow=follow, on_gap=on_gap
+            start=start,
+            end=end,
+            partitions=partitions,
+            follow=follow,
+            on_gap=on_gap,
+            delayed=delayed,
+            on_hidden=on_hidden,
         )
         with self._reading() as source:
             for chunk in source.chunks(topic, options):
                 yield from messages_in(chunk)
 
-    def read_batches(
+    def read_batches(  # noqa: PLR0913 - each is a choice of its own
         self,
         topic: str,
         *,
@@ -206,11 +263,19 @@ class Client:
         columns: Sequence[str] | None = None,
         follow: bool = False,
         on_gap: str = "raise",
+        delayed: str = "hide",
+        on_hidden: OnHidden | None = None,
     ) -> Generator[pa.RecordBatch, None, None]:
         """Yield Arrow record batches with topic, partition and offset columns."""
         picked = Columns(columns)
         options = ReadOptions(
-            start=start, end=end, partitions=partitions, follow=follow, on_gap=on_gap
+            start=start,
+            end=end,
+            partitions=partitions,
+            follow=follow,
+            on_gap=on_gap,
+            delayed=delayed,
+            on_hidden=on_hidden,
         )
         with self._reading() as source:
             for chunk in source.chunks(topic, options):

@@ -204,10 +204,14 @@ class Fetch(Call, frozen=True):
     bytes_max: Annotated[int, msgspec.Meta(ge=1, le=FETCH_BYTES_MAX)]
     wait_ms: Annotated[int, msgspec.Meta(ge=0, le=FETCH_WAIT_MS_MAX)]
     parts: Annotated[list[FetchPart], msgspec.Meta(max_length=REQUEST_PARTS_MAX, min_length=1)]
+    show_delayed: bool = False
 
 
 class FetchedPart(Call, frozen=True):
-    """What one partition had: so many payload bytes, where to go on, unreadable ranges."""
+    """What one partition had: so many payload bytes, where to go on, unreadable ranges.
+
+    ``hidden`` are ranges left out because their messages are delayed or were cancelled.
+    """
 
     partition: int
     size: int
@@ -216,6 +220,7 @@ class FetchedPart(Call, frozen=True):
     end_offset: int
     gaps: list[tuple[int, int]] = []
     failure: Failure | None = None
+    hidden: list[tuple[int, int]] = []
 
 
 class Fetched(Call, frozen=True):

@@ -59,6 +59,10 @@ class Operation(IntEnum):
     COMMIT_OFFSETS = 52
     GROUP_PROGRESS = 53
     RESET_OFFSETS = 54
+    LIST_DELAYED = 60
+    FIND_DELAYED = 61
+    CANCEL_DELAYED = 62
+    RESCHEDULE_DELAYED = 63
 
 
 class Packet(NamedTuple):

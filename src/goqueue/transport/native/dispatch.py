@@ -16,7 +16,9 @@ from goqueue.runtime.topic import Topic
 from goqueue.transport.native.group_dispatch import GroupOperations
 from goqueue.transport.native.queue_dispatch import QueueOperations
 from goqueue.transport.native.reply import Beside, Reply, failure_of
+from goqueue.transport.native.delayed import DelayedOperations
 from goqueue.wire import calls
+from goqueue.wire import delayed as wire_delayed
 from goqueue.wire.complaint import HEADER_FAULTS, complaint
 from goqueue.wire.packet import Buffer, Operation
 
@@ -44,6 +46,13 @@ class Dispatch:
         self._add(Operation.OFFSETS, calls.Offsets, self._offsets)
         GroupOperations(broker).register(self._add)
         QueueOperations(broker).register(self._add)
+        delayed = DelayedOperations(broker)
+        self._add(Operation.LIST_DELAYED, wire_delayed.ListDelayed, _plain(delayed.page))
+        self._add(Operation.FIND_DELAYED, wire_delayed.DelayedCall, _plain(delayed.find))
+        self._add(Operation.CANCEL_DELAYED, wire_delayed.DelayedCall, _plain(delayed.cancel))
+        self._add(
+            Operation.RESCHEDULE_DELAYED, wire_delayed.RescheduleDelayed, _plain(delayed.reschedule)
+        )
 
     def _add(
         self,
@@ -154,7 +163,12 @@ class Dispatch:
             for part in call.parts
         ]
         outcomes = await fetch.fetch(
-            topic, parts, bytes_max=call.bytes_max, wait_ms=call.wait_ms, room=beside.room
+            topic,
+            parts,
+            bytes_max=call.bytes_max,
+            wait_ms=call.wait_ms,
+            room=beside.room,
+            show_delayed=call.show_delayed,
         )
         answers: list[calls.FetchedPart] = []
         payload: list[Buffer] = []
@@ -171,6 +185,7 @@ class Dispatch:
                     outcome.start_offset,
                     outcome.end_offset,
                     [(gap.start_offset, gap.end_offset) for gap in outcome.gaps],
+                    hidden=[(gap.start_offset, gap.end_offset) for gap in outcome.hidden],
                 )
             )
         return Reply(calls.Fetched(answers), payload)
@@ -191,6 +206,17 @@ class Dispatch:
                 )
             )
         return Reply(calls.OffsetsReply(parts))
+
+
+def _plain(
+    serve: Callable[[Any], Awaitable[calls.Call]],
+) -> Callable[[Any, Beside], Awaitable[Reply]]:
+    """Return an operation that needs nothing beside its header, and answers with one."""
+
+    async def answer(call: calls.Call, _: Beside) -> Reply:
+        return Reply(await serve(call))
+
+    return answer
 
 
 def _produced(partition: int, outcome: Published | GoQueueError) -> calls.ProducedPart:
