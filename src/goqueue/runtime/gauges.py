@@ -34,10 +34,34 @@ def storage_metrics(topics: Mapping[TopicName, Topic]) -> Iterator[Metric]:
             new = sum(part.log.dirty_bytes for part in topic.partitions)
             dirty.add_metric([name], new / sealed if sealed else 0.0)
     yield dirty
+    yield from _delays(topics)
     for family, read in _families():
         for name, topic in topics.items():
             family.add_metric([name], sum(read(part.log) for part in topic.partitions))
         yield family
+
+
+def _delays(topics: Mapping[TopicName, Topic]) -> Iterator[Metric]:
+    """Yield the series of delayed messages."""
+
+    def counter(name: str, text: str) -> CounterMetricFamily:
+        return CounterMetricFamily(
+            f"goqueue_broker_delayed_messages_{name}", text, labels=["topic"]
+        )
+
+    scheduled = counter("scheduled", "Messages published with a delay")
+    fired = counter("fired", "Messages that became due")
+    pending = GaugeMetricFamily(
+        "goqueue_broker_delayed_messages_pending", "Messages that wait", labels=["topic"]
+    )
+    for name, topic in topics.items():
+        schedules = [partition.queue.schedule for partition in topic.partitions]
+        scheduled.add_metric([name], sum(one.scheduled_total for one in schedules))
+        fired.add_metric([name], sum(one.fired_total for one in schedules))
+        pending.add_metric([name], topic.delayed)
+    yield scheduled
+    yield fired
+    yield pending
 
 
 def _families() -> Iterator[tuple[_Family, Callable[[PartitionLog], int]]]:

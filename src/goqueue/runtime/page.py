@@ -23,6 +23,10 @@ PIECE_BYTES: Final = 256 * KiB
 """What is read from the log in one go; a larger frame comes whole all the same."""
 
 
+HIDDEN_MAX: Final = 10_000
+"""A page ends when it has passed over so many hidden messages: looking at them takes time, too."""
+
+
 class Page(msgspec.Struct, frozen=True, kw_only=True):
     """Messages in the order of their offsets, where to go on, and the range there is.
 
@@ -95,12 +99,18 @@ class _Reading:
         self.messages: list[Message] = []
         self.gaps: list[Gap] = []
         self.hidden: list[Gap] = []
+        self._hidden_count = 0
         self.size = 0
         self._is_cut = False
 
     @property
     def _is_full(self) -> bool:
-        return self._is_cut or len(self.messages) >= self._count_max or self.size >= self._bytes_max
+        return (
+            self._is_cut
+            or len(self.messages) >= self._count_max
+            or self.size >= self._bytes_max
+            or self._hidden_count >= HIDDEN_MAX
+        )
 
     async def run(self) -> None:
         """Read until the page is full or the log ends."""
@@ -129,7 +139,9 @@ class _Reading:
         """Keep what was left out before the place where the page ends."""
         for start, end in sight.hidden:
             if start < self.next_offset:
-                self.hidden.append(Gap(start, min(end, self.next_offset)))
+                gap = Gap(start, min(end, self.next_offset))
+                self.hidden.append(gap)
+                self._hidden_count += gap.end_offset - gap.start_offset
 
     def _take(self, frames: memoryview, end: Offset) -> None:
         position = 0

@@ -79,6 +79,7 @@ class Delays:
             for partition in topic.partitions:
                 partition.queue.trim(partition.log.start_offset)
                 partition.queue.advance()
+                partition.queue.schedule.start_counting()
 
     def forget(self, topic: Topic) -> None:
         """Drop what is known of a topic that was deleted."""

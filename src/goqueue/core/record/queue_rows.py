@@ -8,7 +8,6 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from goqueue.base.units import US_PER_MS
 from goqueue.core.record.batch import (
@@ -59,11 +58,19 @@ def _delays(batch: pa.RecordBatch, *, has_headers: bool) -> Delays | None:
     column = batch.column("deliver_at")
     if column.null_count == len(column):
         return None
-    valid = np.asarray(column.is_valid())
-    rows = np.flatnonzero(valid)
-    times_us = np.asarray(column.view(pa.int64()).drop_null())
-    ids = _delay_ids(batch.column("headers"), valid) if has_headers else ()
+    is_delayed = validity(column)
+    rows = np.flatnonzero(is_delayed)
+    times_us = np.frombuffer(column.buffers()[1], np.int64, len(column))[is_delayed]
+    ids = _delay_ids(batch.column("headers"), is_delayed) if has_headers else ()
     return Delays(rows, _due_ms(times_us), ids)
+
+
+def validity(column: pa.Array) -> Numbers:
+    """Return which rows have a value. By hand: Arrow's functions would take 13 MB of memory."""
+    if not column.null_count:
+        return np.ones(len(column), bool)
+    bits = np.frombuffer(column.buffers()[0], np.uint8)
+    return np.unpackbits(bits, count=len(column), bitorder="little").astype(bool)
 
 
 def _due_ms(times_us: Numbers) -> Numbers:
@@ -72,14 +79,14 @@ def _due_ms(times_us: Numbers) -> Numbers:
 
 
 def _delay_ids(headers: pa.Array, is_delayed: Numbers) -> tuple[tuple[int, bytes], ...]:
-    places = np.flatnonzero(np.asarray(pc.equal(headers.keys, DELAY_ID)))
-    if not len(places):
-        return ()
-    ends = np.asarray(headers.offsets)[1:]
-    rows = np.searchsorted(ends, places, side="right")
-    names = headers.items.take(pa.array(places)).to_pylist()
+    ends = np.frombuffer(headers.buffers()[1], np.int32, len(headers) + 1)[1:]
+    keys = headers.keys.to_pylist()
+    places = [place for place, name in enumerate(keys) if name == DELAY_ID]
+    rows = np.searchsorted(ends, places, side="right").tolist()
     return tuple(
-        (row, name) for row, name in zip(rows.tolist(), names, strict=True) if is_delayed[row]
+        (row, headers.items[place].as_py())
+        for row, place in zip(rows, places, strict=True)
+        if is_delayed[row]
     )
 
 

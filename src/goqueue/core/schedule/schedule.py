@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 import msgspec
-import numpy as np
 from pyroaring import BitMap64
 
 from goqueue.base.errors import DelayedNotFoundError, OverloadedError
@@ -65,6 +64,7 @@ class Schedule:
         self.hidden = BitMap64()
         self.cancelled = BitMap64()
         self.pending = 0
+        self.recovered = 0
         self.scheduled_total = 0
         self.fired_total = 0
         self.cancelled_total = 0
@@ -97,7 +97,7 @@ class Schedule:
         if len(offsets) == 1:
             self._wheel.add(int(due_ms[0]), int(offsets[0]))
         else:
-            self._wheel.add_many(np.stack((due_ms, offsets), axis=1))
+            self._wheel.add_many(due_ms, offsets)
         self.scheduled_total += len(offsets)
         if delays.ids:
             names = ((row + base_offset, name) for row, name in delays.ids)
@@ -116,11 +116,11 @@ class Schedule:
     def advance(self, now_ms: int) -> BitMap64:
         """Return the messages that became due and are hidden no longer."""
         self._now_ms = max(self._now_ms, now_ms)
-        pairs = self._wheel.advance(now_ms)
+        offsets = self._wheel.advance(now_ms)
         due = BitMap64()
-        if not len(pairs):
+        if not len(offsets):
             return due
-        due.update(pairs[:, 1].tolist())
+        due.update(offsets.tolist())
         due &= self.hidden
         if self._moved:
             # The first time of a message comes up, too, when it was given a later one.
@@ -189,10 +189,11 @@ class Schedule:
         match event:
             case Cancelled():
                 offsets = BitMap64.deserialize(event.offsets)
-                self.pending -= self.hidden.intersection_cardinality(offsets)
+                waiting = self.hidden.intersection_cardinality(offsets)
+                self.pending -= waiting
+                self.cancelled_total += waiting
                 self.hidden -= offsets
                 self.cancelled |= offsets
-                self.cancelled_total += len(offsets)
                 for offset in offsets if self._moved else ():
                     self._moved.pop(offset, None)
             case Rescheduled():
@@ -216,6 +217,11 @@ class Schedule:
 
     # Keeping.
 
+    def start_counting(self) -> None:
+        """Count from here on: what was recovered is what there is."""
+        self.recovered = self.pending
+        self.scheduled_total = self.fired_total = self.cancelled_total = 0
+
     def trim(self, start_offset: Offset) -> None:
         """Forget messages that are no longer in the log."""
         gone = self.hidden.range_cardinality(0, start_offset) if start_offset else 0
@@ -234,4 +240,4 @@ class Schedule:
         self._table = DelayTable.of(columns)
         self.hidden |= BitMap64(array("Q", offsets.tobytes()))
         self.pending = len(self.hidden)
-        self._wheel.add_many(np.stack((due_ms, offsets), axis=1))
+        self._wheel.add_many(due_ms, offsets)

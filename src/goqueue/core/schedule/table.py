@@ -1,11 +1,11 @@
 """The delayed messages of a partition as columns of numbers, in the order of their offsets.
 
-Shape: calculator. Offsets only grow at the end, so looking one up is a bisection. Names given by
-clients are kept as hashes: whoever finds one compares it with the message in the log.
+Shape: calculator. Offsets only grow at the end, so the rank of one in their bitmap is its row in
+the column of times. Names given by clients are kept as hashes: whoever finds one compares it with
+the message in the log.
 """
 
 from array import array
-from bisect import bisect_left
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -28,17 +28,22 @@ class DelayTable:
     """Offsets with the time each was first due, and hashed names with their offsets."""
 
     def __init__(self) -> None:
-        self._offsets: array[int] = array("q")
+        self._offsets = BitMap64()
         self._due_ms: array[int] = array("q")
         self._hashes: array[int] = array("q")
         self._named: array[int] = array("q")
 
     def __len__(self) -> int:
-        return len(self._offsets)
+        return len(self._due_ms)
 
     def add(self, offsets: Numbers, due_ms: Numbers) -> None:
         """Take the next messages."""
-        self._offsets.frombytes(np.ascontiguousarray(offsets, np.int64).tobytes())
+        first, last = int(offsets[0]), int(offsets[-1])
+        assert not self._offsets or first > self._offsets.max(), "offsets only grow"
+        if last - first == len(offsets) - 1:
+            self._offsets.add_range(first, last + 1)
+        else:
+            self._offsets.update(offsets.tolist())
         self._due_ms.frombytes(np.ascontiguousarray(due_ms, np.int64).tobytes())
 
     def name(self, names: Iterable[tuple[int, bytes]]) -> None:
@@ -49,10 +54,9 @@ class DelayTable:
 
     def due_of(self, offset: int) -> int | None:
         """Return when a message was first due."""
-        place = bisect_left(self._offsets, offset)
-        if place < len(self._offsets) and self._offsets[place] == offset:
-            return self._due_ms[place]
-        return None
+        if offset not in self._offsets:
+            return None
+        return self._due_ms[self._offsets.rank(offset) - 1]
 
     def named(self, name: bytes) -> list[int]:
         """Return the offsets of messages that may have this name, in order."""
@@ -63,17 +67,16 @@ class DelayTable:
 
     def sweep(self, pending: BitMap64, count: int) -> None:
         """Forget what is no longer pending, once it is most of the table."""
-        if len(self._offsets) > max(2 * count, _COMPACT_ROWS_MIN):
-            columns = self.columns(pending)
-            self._offsets, self._due_ms, self._hashes, self._named = map(_column, columns)
+        if len(self._due_ms) > max(2 * count, _COMPACT_ROWS_MIN):
+            self._take(self.columns(pending))
 
     def columns(self, pending: BitMap64) -> tuple[Numbers, Numbers, Numbers, Numbers]:
         """Return offsets, due times, hashes and named offsets of what is pending."""
-        offsets = np.frombuffer(self._offsets, np.int64) if self._offsets else _NONE
+        offsets = _numbers(self._offsets)
         due_ms = np.frombuffer(self._due_ms, np.int64) if self._due_ms else _NONE
         hashes = np.frombuffer(self._hashes, np.int64) if self._hashes else _NONE
         named = np.frombuffer(self._named, np.int64) if self._named else _NONE
-        wanted = np.frombuffer(pending.to_array(), np.int64) if pending else _NONE
+        wanted = _numbers(pending)
         rows = _rows_in(offsets, wanted)
         is_kept = np.isin(named, wanted)
         return offsets[rows], due_ms[rows], hashes[is_kept], named[is_kept]
@@ -82,11 +85,20 @@ class DelayTable:
     def of(cls, columns: Iterable[Numbers]) -> "DelayTable":
         """Return the table with these columns."""
         table = cls()
-        table._offsets, table._due_ms, table._hashes, table._named = map(_column, columns)
+        table._take(columns)
         return table
+
+    def _take(self, columns: Iterable[Numbers]) -> None:
+        offsets, due_ms, hashes, named = columns
+        self._offsets = BitMap64(array("Q", np.ascontiguousarray(offsets, np.int64).tobytes()))
+        self._due_ms, self._hashes, self._named = map(_column, (due_ms, hashes, named))
 
 
 _NONE: Final[Numbers] = np.empty(0, np.int64)
+
+
+def _numbers(offsets: BitMap64) -> Numbers:
+    return np.frombuffer(offsets.to_array(), np.int64) if offsets else _NONE
 
 
 def _column(numbers: Numbers) -> "array[int]":

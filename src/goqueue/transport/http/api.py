@@ -4,10 +4,12 @@ from goqueue.runtime.broker import Broker
 from goqueue.transport.http.admin import AdminRoutes
 from goqueue.transport.http.cooperative import CooperativeRoutes
 from goqueue.transport.http.groups import GroupRoutes
+from goqueue.transport.http.delayed import DelayedRoutes
 from goqueue.transport.http.health import HealthRoutes
 from goqueue.transport.http.messages import MessageRoutes
 from goqueue.transport.http.operation import Operation
 from goqueue.transport.http.pages import PageRoutes
+from goqueue.transport.http.queue_stats import QueueStatsRoutes
 from goqueue.transport.http.reading import ReadingRoutes
 from goqueue.transport.http.topics import TopicRoutes
 
@@ -21,6 +23,8 @@ def operations(broker: Broker) -> tuple[Operation, ...]:
         *CooperativeRoutes(broker).operations(),
         *TopicRoutes(broker).operations(),
         *AdminRoutes(broker).operations(),
+        *DelayedRoutes(broker).operations(),
+        *QueueStatsRoutes(broker).operations(),
         *HealthRoutes(broker).operations(),
     )
     return (*described, *PageRoutes(broker, described).operations())

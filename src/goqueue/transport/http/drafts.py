@@ -12,18 +12,20 @@ from goqueue.base.errors import (
     GoQueueError,
     InvalidRequestError,
     TooLargeError,
-    UnsupportedError,
 )
 from goqueue.base.limits import (
     DEDUP_ID_BYTES_MAX,
+    DELAY_ID_BYTES_MAX,
     HTTP_MESSAGES_MAX,
     KEY_BYTES_MAX,
     TIMESTAMP_AHEAD_MS_MAX,
     VALUE_BYTES_MAX,
 )
-from goqueue.base.units import US_PER_MS
+from goqueue.base.units import US_PER_MS, parse_duration_ms
 from goqueue.core.record.headers import check_headers
 from goqueue.core.record.message import Draft, Priority, parse_priority
+from goqueue.core.record.queue_rows import DELAY_ID
+from goqueue.runtime.schedule import check_delay
 from goqueue.runtime.topic import Topic
 from goqueue.wire.http.messages import PublishMessage, PublishPlain
 from goqueue.wire.times import parse_time_us
@@ -60,24 +62,25 @@ def check_count(count: int) -> None:
 
 
 def draft_all(
-    messages: list[PublishMessage], topic: Topic, *, now_us: int
+    messages: list[PublishMessage], topic: Topic, *, now_us: int, due_now_ms: int
 ) -> list[tuple[Draft, int | None] | GoQueueError]:
     """Return each message as a draft with its partition, or why it is refused."""
     drafts: list[tuple[Draft, int | None] | GoQueueError] = []
     for message in messages:
         try:
-            if message.partition is not None:
-                topic.partition(message.partition)
-            drafts.append((draft_one(message, now_us=now_us), message.partition))
+            draft = draft_one(message, now_us=now_us, due_now_ms=due_now_ms)
+            # A delayed message goes where its key leads it.
+            partition = message.partition if draft.deliver_at_us is None else None
+            if partition is not None:
+                topic.partition(partition)
+            drafts.append((draft, partition))
         except GoQueueError as error:
             drafts.append(error)
     return drafts
 
 
-def draft_one(message: PublishMessage, *, now_us: int) -> Draft:
+def draft_one(message: PublishMessage, *, now_us: int, due_now_ms: int) -> Draft:
     """Return a message as a draft, or raise naming the field at fault."""
-    if message.delay is not None or message.deliver_at is not None:
-        raise UnsupportedError("delayed delivery is not available in this version")
     priority = Priority.NORMAL
     if message.priority is not None:
         priority = parse_priority(message.priority)
@@ -91,8 +94,9 @@ def draft_one(message: PublishMessage, *, now_us: int) -> Draft:
         value=value,
         key=key or None,
         timestamp_us=now_us if message.timestamp is None else _time(message.timestamp, now_us),
-        headers=_headers(message) if message.headers else None,
+        headers=_headers(message) if message.headers or message.delay_id else None,
         priority=priority,
+        deliver_at_us=read_due_us(message.delay, message.deliver_at, now_ms=due_now_ms),
         dedup_id=_dedup_id(message.dedup_id) if message.dedup_id else None,
     )
 
@@ -115,7 +119,31 @@ def _headers(message: PublishMessage) -> dict[str, bytes] | None:
         for name, value in (message.headers or {}).items()
         if value is not None
     }
+    if message.delay_id:
+        name = message.delay_id.encode()
+        if len(name) > DELAY_ID_BYTES_MAX:
+            raise TooLargeError(f"delay_id: {len(name)} bytes; the limit is {DELAY_ID_BYTES_MAX}")
+        given[DELAY_ID] = name
     return check_headers(given) or None
+
+
+def read_due_us(delay: str | None, deliver_at: str | None, *, now_ms: int) -> int | None:
+    """Return when a message is due, None for at once. A delay beats a time."""
+    if delay:
+        try:
+            delay_ms = parse_duration_ms(delay)
+        except ValueError as error:
+            raise InvalidRequestError(f"invalid delay format: {error}") from error
+        due_us = (now_ms + delay_ms) * US_PER_MS
+    elif deliver_at:
+        try:
+            due_us = parse_time_us(deliver_at)
+        except ValueError as error:
+            raise InvalidRequestError(f"invalid deliverAt format: {error}") from error
+    else:
+        return None
+    check_delay(due_us // US_PER_MS - now_ms)
+    return due_us if due_us > now_ms * US_PER_MS else None
 
 
 def _dedup_id(text: str) -> bytes:

@@ -31,6 +31,7 @@ from goqueue.wire.http.messages import (
     PublishMessage,
     PublishResult,
 )
+from goqueue.wire.times import format_time_us
 
 TAG: Final = "messages"
 _PUBLISH: Final = msgspec.json.Decoder(Publish)
@@ -90,7 +91,8 @@ class MessageRoutes:
         self, topic: Topic, messages: list[PublishMessage], *, now_us: int
     ) -> list[PublishResult]:
         check_count(len(messages))
-        drafts = draft_all(messages, topic, now_us=now_us)
+        due_now_ms = self._broker.clock.due_ms()
+        drafts = draft_all(messages, topic, now_us=now_us, due_now_ms=due_now_ms)
         good = [draft for draft in drafts if not isinstance(draft, GoQueueError)]
         places = iter(await topic.publish_drafts(good) if good else ())
         failed = self._broker.metrics.messages_failed
@@ -100,8 +102,8 @@ class MessageRoutes:
                 failed.labels(topic.record.name, draft.code).inc()
                 results.append(_result(draft))
             else:
-                name = PRIORITY_NAMES[draft[0].priority]
-                results.append(_result(next(places), name if message.priority else None))
+                name = PRIORITY_NAMES[draft[0].priority] if message.priority else None
+                results.append(_result(next(places), name, draft[0].deliver_at_us))
         return results
 
     async def forward_message(self, call: Call) -> Response:
@@ -132,7 +134,11 @@ class MessageRoutes:
         return outcome
 
 
-def _result(outcome: Place | GoQueueError, priority: str | None = None) -> PublishResult:
+def _result(
+    outcome: Place | GoQueueError, priority: str | None = None, due_us: int | None = None
+) -> PublishResult:
     if isinstance(outcome, GoQueueError):
         return PublishResult(-1, -1, error=outcome.message, code=outcome.code)
-    return PublishResult(*outcome, priority)
+    if due_us is None:
+        return PublishResult(*outcome, priority)
+    return PublishResult(*outcome, priority, delayed=True, deliver_at=format_time_us(due_us))

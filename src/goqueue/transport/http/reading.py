@@ -2,6 +2,7 @@
 
 import asyncio
 from http import HTTPStatus
+from itertools import chain, islice
 from typing import Final
 
 from starlette.responses import Response
@@ -19,7 +20,7 @@ from goqueue.transport.http.operation import Operation, Parameter
 from goqueue.transport.http.reply import json_reply
 from goqueue.transport.http.stored import write_base64, write_text
 from goqueue.transport.http.topics import find_topic
-from goqueue.wire.http.messages import MessagePage, MissingRange
+from goqueue.wire.http.messages import HiddenOffsets, MessagePage, MissingRange
 from goqueue.wire.http.topics import OffsetList
 from goqueue.wire.times import format_time_us, parse_moment_us
 
@@ -28,6 +29,8 @@ LIMIT_DEFAULT: Final = 100
 READ_BYTES_MAX: Final = 4 * MiB
 """A page ends when its messages are this large; a single larger message comes alone."""
 
+HIDE: Final = "hide"
+SHOW: Final = "show"
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
 _TIMESTAMP: Final = "a time (RFC 3339, or milliseconds since 1970)"
@@ -64,6 +67,11 @@ class ReadingRoutes:
                         text=f"Most messages to return; at most {HTTP_READ_MESSAGES_MAX}.",
                     ),
                     Parameter(name="encoding", text='"base64" returns every value as base64.'),
+                    Parameter(
+                        name="delayed",
+                        default=HIDE,
+                        text='"show" also returns messages that are not due yet or were cancelled.',
+                    ),
                 ),
             ),
             Operation(
@@ -89,7 +97,8 @@ class ReadingRoutes:
         ``next_offset`` is where to go on; behind the end it is the offset asked for. Reading from
         an offset that retention has deleted begins at the earliest that is left: ``gaps`` then
         names what is missing, with the reason ``expired``. Messages whose checksum fails on disk
-        are left out and named there as ``unreadable``.
+        are left out and named there as ``unreadable``. Messages that are not due yet, or were
+        cancelled, are left out and named in ``hidden``: reading on does not bring them back.
         """
         number = parse_int64(call.path["partition"])
         if number is None:
@@ -97,6 +106,7 @@ class ReadingRoutes:
         offset = call.number("offset", default=0)
         limit = min(call.number("limit", default=LIMIT_DEFAULT, least=1), HTTP_READ_MESSAGES_MAX)
         is_base64 = _is_base64(call.text("encoding"))
+        show_delayed = _shows_delayed(call.text("delayed"))
         name = call.path["topic"]
         topic = find_topic(self._broker, name, text=f"topic not found: {ascii(name)[1:-1][:249]}")
         moment = call.text("timestamp")
@@ -105,7 +115,12 @@ class ReadingRoutes:
                 raise InvalidRequestError("give offset or timestamp, not both")
             offset = _offset_at(topic.partition(number), _moment_us(moment))
         page = await read_page(
-            topic, number, offset=Offset(offset), count_max=limit, bytes_max=READ_BYTES_MAX
+            topic,
+            number,
+            offset=Offset(offset),
+            count_max=limit,
+            bytes_max=READ_BYTES_MAX,
+            show_delayed=show_delayed,
         )
         return json_reply(_page_of(page, is_base64=is_base64))
 
@@ -147,6 +162,22 @@ def _moment_us(text: str) -> int:
         raise InvalidRequestError(f"invalid timestamp: {error}") from error
 
 
+def _shows_delayed(choice: str | None) -> bool:
+    if choice not in {None, HIDE, SHOW}:
+        raise InvalidRequestError('delayed: must be "hide" or "show"')
+    return choice == SHOW
+
+
+def _hidden(page: Page) -> HiddenOffsets | None:
+    if not page.hidden:
+        return None
+    offsets = chain.from_iterable(range(*gap) for gap in page.hidden)
+    return HiddenOffsets(
+        count=sum(end - start for start, end in page.hidden),
+        offsets=list(islice(offsets, HTTP_READ_MESSAGES_MAX)),
+    )
+
+
 def _is_base64(encoding: str | None) -> bool:
     if encoding not in {None, BASE64, TEXT}:
         raise InvalidRequestError('encoding: must be "base64" or "text"')
@@ -168,4 +199,5 @@ def _page_of(page: Page, *, is_base64: bool) -> MessagePage:
         earliest=page.start_offset,
         latest=page.end_offset - 1,
         gaps=gaps or None,
+        hidden=_hidden(page),
     )

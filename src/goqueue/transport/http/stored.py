@@ -20,6 +20,7 @@ def write_text(message: Message) -> StoredMessage:
             PRIORITY_NAMES[message.priority],
             key.decode() if key else None,
             _decode(headers) if headers else None,
+            deliver_at=_due(message),
         )
     except UnicodeDecodeError:
         return _write_parts(message, is_base64=not _is_text(value or b""))
@@ -48,7 +49,12 @@ def _write_parts(message: Message, *, is_base64: bool) -> StoredMessage:
         encoding=BASE64 if is_base64 else None,
         key_encoding=None if is_key_text else BASE64,
         headers_encoding=None if is_headers_text else BASE64,
+        deliver_at=_due(message),
     )
+
+
+def _due(message: Message) -> str | None:
+    return None if message.deliver_at_us is None else format_time_us(message.deliver_at_us)
 
 
 def _is_text(part: bytes) -> bool:

@@ -18,6 +18,8 @@ class PublishMessage(msgspec.Struct, frozen=True, gc=False):
     """One message to be published.
 
     An empty key is no key. Without a partition the key decides, and without a key they take turns.
+    ``delay`` ("5s", "1h30m") or ``deliverAt`` hide a message until then; a delayed one goes where
+    its key leads it, whatever its partition. ``delay_id`` is a name to cancel it by.
     """
 
     value: str
@@ -32,6 +34,7 @@ class PublishMessage(msgspec.Struct, frozen=True, gc=False):
     timestamp: str | None = None
     delay: str | None = None
     deliver_at: str | None = msgspec.field(default=None, name="deliverAt")
+    delay_id: str | None = None
 
 
 class PlainMessage(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):
@@ -61,6 +64,8 @@ class PublishResult(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     priority: str | None = None
     error: str | None = None
     code: str | None = None
+    delayed: bool = False
+    deliver_at: str | None = msgspec.field(default=None, name="deliverAt")
 
 
 class Published(msgspec.Struct, frozen=True):
@@ -111,6 +116,17 @@ class StoredMessage(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     encoding: str | None = None
     key_encoding: str | None = None
     headers_encoding: str | None = None
+    deliver_at: str | None = None
+
+
+class HiddenOffsets(msgspec.Struct, frozen=True, kw_only=True):
+    """Offsets that were passed over: their messages wait for their time, or were cancelled.
+
+    ``offsets`` are the first of them.
+    """
+
+    count: int
+    offsets: list[int]
 
 
 class MissingRange(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,7 +141,7 @@ class MessagePage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Messages in the order of their offsets, and where to go on.
 
     Reading from an offset that retention has deleted begins at ``earliest``; the offsets left out
-    are in ``gaps``.
+    are in ``gaps``. Messages that are not due yet are left out and named in ``hidden``.
     """
 
     messages: list[StoredMessage]
@@ -133,3 +149,4 @@ class MessagePage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     earliest: int
     latest: int
     gaps: list[MissingRange] | None = None
+    hidden: HiddenOffsets | None = None

@@ -1,0 +1,108 @@
+"""Delayed messages as JSON."""
+
+from typing import Annotated, Literal
+
+import msgspec
+
+State = Annotated[str, msgspec.Meta(examples=["pending", "delivered", "canceled"])]
+
+
+class DelayedMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """A message that was delayed: where it is, when it is due, and what became of it."""
+
+    topic: str
+    partition: int
+    offset: int
+    deliver_at: str
+    time_remaining: Annotated[str, msgspec.Meta(examples=["1h30m0s", "0s"])]
+    state: State
+
+
+class DelayedPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Messages that wait, in the order of partitions and offsets; ``pending`` is all of them."""
+
+    topic: str
+    messages: list[DelayedMessage]
+    count: int
+    limit: int
+    skip: int
+    pending: int = 0
+
+
+class DelayedNamed(msgspec.Struct, frozen=True, kw_only=True):
+    """The messages that wait under the name their sender gave them."""
+
+    topic: str
+    delay_id: str
+    messages: list[DelayedMessage]
+    count: int
+
+
+class DelayedCanceled(msgspec.Struct, frozen=True, kw_only=True):
+    """A message will never be delivered."""
+
+    canceled: Literal[True] = True
+    topic: str
+    partition: int
+    offset: int
+
+
+class NamedCanceled(msgspec.Struct, frozen=True, kw_only=True):
+    """The messages of a name will never be delivered."""
+
+    canceled: Literal[True] = True
+    topic: str
+    delay_id: str
+    messages: list[DelayedMessage]
+    count: int
+
+
+class Reschedule(msgspec.Struct, frozen=True, kw_only=True):
+    """Another time for a message: from now, or at a moment. A delay beats a moment."""
+
+    delay: str | None = None
+    deliver_at: str | None = msgspec.field(default=None, name="deliverAt")
+
+
+class WheelStats(msgspec.Struct, frozen=True, kw_only=True):
+    """The timing wheels of all partitions, together."""
+
+    total_scheduled: int
+    total_expired: int
+    total_canceled: int
+    current_active: int
+    current_tick: int
+
+
+class DelayStats(msgspec.Struct, frozen=True, kw_only=True):
+    """What was delayed since the broker started, and what waits now."""
+
+    total_scheduled: int
+    total_delivered: int
+    total_canceled: int
+    total_pending: int
+    by_topic: dict[str, int]
+    timer_wheel: WheelStats
+
+
+class PartitionPriorities(msgspec.Struct, frozen=True, kw_only=True):
+    """Messages of one partition by priority, most urgent first."""
+
+    pending: list[int]
+    consumed: list[int]
+    total: list[int]
+    oldest_pending: list[str]
+
+
+class TopicPriorities(msgspec.Struct, frozen=True, kw_only=True):
+    """Messages of one topic by priority, most urgent first."""
+
+    total_by_priority: list[int]
+    partitions: dict[str, PartitionPriorities]
+
+
+class PriorityStats(msgspec.Struct, frozen=True, kw_only=True):
+    """Messages in the logs by priority: critical, high, normal, low, background."""
+
+    total_by_priority: list[int]
+    topics: dict[str, TopicPriorities]
