@@ -4,12 +4,14 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from enum import StrEnum
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from goqueue.base.errors import DataLossError
+from goqueue.cli.delayed import tell_hidden
 from goqueue.cli.failure import usage
 from goqueue.cli.message_format import (
     FORMAT_HELP,
@@ -63,6 +65,18 @@ SkipGaps = Annotated[
 ]
 
 
+class Sight(StrEnum):
+    """What becomes of messages that are not due."""
+
+    HIDE = "hide"
+    SHOW = "show"
+
+
+DelayedChoice = Annotated[
+    Sight, typer.Option("--delayed", help="Also show messages that are not due or were cancelled.")
+]
+
+
 def register(app: typer.Typer) -> None:
     """Add the command."""
     command(app, "consume")(consume)
@@ -78,8 +92,9 @@ class Reading:
     follow: bool
     count: int | None
     skip_gaps: bool
+    delayed: Sight
 
-    def messages(self, client: "Client", topic: str) -> "Iterator[Message]":
+    def messages(self, client: "Client", topic: str, hidden: list[int]) -> "Iterator[Message]":
         """Yield the messages, in order within each partition."""
         messages = client.read(
             topic,
@@ -88,6 +103,8 @@ class Reading:
             partitions=self.partitions,
             follow=self.follow,
             on_gap="skip" if self.skip_gaps else "raise",
+            delayed=self.delayed.value,
+            on_hidden=lambda _, ranges: hidden.extend(end - start for start, end in ranges),
         )
         return islice(messages, self.count)
 
@@ -106,6 +123,7 @@ def consume(
     partition: PartitionNumbers = None,
     format_text: FormatText = None,
     skip_gaps: SkipGaps = False,
+    delayed: DelayedChoice = Sight.HIDE,
 ) -> None:
     """Read messages of a topic, in order within each partition.
 
@@ -123,11 +141,14 @@ def consume(
         follow=follow,
         count=count,
         skip_gaps=skip_gaps,
+        delayed=delayed,
     )
     write = _writer(session, format_text)
     with session.connect() as client:
         try:
-            _print(reading.messages(client, topic), write, at_once=follow)
+            hidden: list[int] = []
+            _print(reading.messages(client, topic, hidden), write, at_once=follow)
+            tell_hidden(sum(hidden))
         except DataLossError as error:
             raise lost(error) from error
         except KeyboardInterrupt:

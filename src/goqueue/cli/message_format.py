@@ -141,6 +141,8 @@ def plain_message(message: "Message") -> dict[str, Any]:
         "value": None,
         "priority": _PRIORITIES[message.priority],
     }
+    if message.deliver_at_us is not None:
+        plain["deliver_at"] = format_time_us(message.deliver_at_us)
     if message.key is not None:
         plain["key"], is_text = _text(message.key)
         if not is_text:

@@ -30,6 +30,9 @@ _FIELDS: Final = (
     "partition",
     "dedup_id",
     "timestamp",
+    "delay",
+    "deliver_at",
+    "delay_id",
     "encoding",
     "key_encoding",
     "headers_encoding",
@@ -56,6 +59,9 @@ class Outgoing(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     partition: int | None = None
     dedup_id: str | None = None
     timestamp: datetime | None = None
+    delay: str | None = None
+    deliver_at: datetime | None = None
+    delay_id: str | None = None
 
     @property
     def is_plain(self) -> bool:
@@ -66,6 +72,9 @@ class Outgoing(msgspec.Struct, frozen=True, gc=False, kw_only=True):
             and self.partition is None
             and self.dedup_id is None
             and self.timestamp is None
+            and self.delay is None
+            and self.deliver_at is None
+            and self.delay_id is None
         )
 
 
@@ -79,6 +88,9 @@ class MessageLines:
     headers: Mapping[str, bytes | str] = field(default_factory=dict)
     priority: str | None = None
     partition: int | None = None
+    delay: str | None = None
+    deliver_at: datetime | None = None
+    delay_id: str | None = None
     skipped: int = 0
     number: int = 0
 
@@ -100,7 +112,8 @@ class MessageLines:
 
     @cached_property
     def _says_nothing(self) -> bool:
-        return not self.headers and (self.key, self.priority, self.partition) == (None,) * 3
+        said = (self.key, self.priority, self.partition, self.delay, self.deliver_at, self.delay_id)
+        return not self.headers and said == (None,) * len(said)
 
     def _is_skipped(self, line: bytes) -> bool:
         stripped = line.strip()
@@ -126,6 +139,7 @@ class MessageLines:
         if self._says_nothing:
             return message
         headers = {**self.headers, **(message.headers or {})}
+        is_timeless = message.delay is None and message.deliver_at is None
         return Outgoing(
             value=message.value,
             key=message.key if message.key is not None else self.key,
@@ -134,6 +148,9 @@ class MessageLines:
             partition=self.partition if self.partition is not None else message.partition,
             dedup_id=message.dedup_id,
             timestamp=message.timestamp,
+            delay=self.delay if is_timeless else message.delay,
+            deliver_at=self.deliver_at if is_timeless else message.deliver_at,
+            delay_id=message.delay_id if message.delay_id is not None else self.delay_id,
         )
 
 
@@ -184,6 +201,9 @@ def parse_message(line: bytes) -> Outgoing:
         partition=_partition(content.get("partition")),
         dedup_id=_word(content, "dedup_id"),
         timestamp=_time(_word(content, "timestamp")),
+        delay=_word(content, "delay"),
+        deliver_at=_time(_word(content, "deliver_at")),
+        delay_id=_word(content, "delay_id"),
     )
 
 

@@ -12,6 +12,7 @@ import typer
 
 from goqueue.base.errors import GoQueueError
 from goqueue.base.units import format_size_bytes
+from goqueue.cli.delayed import read_moment
 from goqueue.cli.failure import Failure, usage
 from goqueue.cli.message_input import MessageLines, Outgoing, Style, split_lines
 from goqueue.cli.output import count, print_data, remark, say
@@ -49,7 +50,8 @@ File = Annotated[
 Json = Annotated[
     bool,
     typer.Option(
-        "--json", help="Every line is a JSON object with value, key, headers, priority, partition."
+        "--json",
+        help="Every line is a JSON object with value, key, headers, priority, partition, delay.",
     ),
 ]
 Lines = Annotated[
@@ -72,6 +74,17 @@ PriorityName = Annotated[
 Headers = Annotated[
     list[str] | None, typer.Option("--header", metavar="NAME=VALUE", help="Header; repeatable.")
 ]
+DelayText = Annotated[
+    str | None,
+    typer.Option("-d", "--delay", help='Hide messages for so long, e.g. "5s" or "1h30m".'),
+]
+DeliverAt = Annotated[
+    str | None,
+    typer.Option("--deliver-at", help="Hide messages until then, e.g. 2026-01-31T12:00:00Z."),
+]
+DelayId = Annotated[
+    str | None, typer.Option("--delay-id", help="Name to cancel or reschedule a message by.")
+]
 CompressionName = Annotated[Compression, typer.Option(help="Compress batches.")]
 
 
@@ -93,6 +106,9 @@ def produce(
     partition: Partition = -1,
     priority: PriorityName = None,
     header: Headers = None,
+    delay: DelayText = None,
+    deliver_at: DeliverAt = None,
+    delay_id: DelayId = None,
     compression: CompressionName = Compression.NONE,
 ) -> None:
     """Publish messages: lines of stdin, of a file, or one given with --message.
@@ -113,6 +129,9 @@ def produce(
         headers=read_headers(header or []),
         priority=priority,
         partition=None if partition < 0 else partition,
+        delay=delay,
+        deliver_at=None if deliver_at is None else read_moment(deliver_at, name="--deliver-at"),
+        delay_id=delay_id,
     )
     codec = None if compression is Compression.NONE else compression.value
     with session.connect() as client, ExitStack() as stack:
@@ -182,6 +201,9 @@ def _send(producer: "Producer", message: Outgoing) -> "SendFuture":
         partition=message.partition,
         dedup_id=message.dedup_id,
         timestamp=message.timestamp,
+        delay=message.delay,
+        deliver_at=message.deliver_at,
+        delay_id=message.delay_id,
     )
 
 
