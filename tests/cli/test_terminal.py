@@ -168,7 +168,9 @@ def test_what_the_command_line_says_completes_each_message() -> None:
         (b'{"value": "v", "encoding": "rot13"}', 'the encoding must be "base64" or "text"'),
         (b'{"value": "v", "timestamp": "now"}', "is not a time"),
         (b'{"value": "v", "dedup_id": 7}', "dedup_id must be text"),
-        (b'{"value": "v", "delay": "1s"}', "unknown field 'delay'"),
+        (b'{"value": "v", "delay": 1}', "delay must be text"),
+        (b'{"value": "v", "deliver_at": "then"}', "is not a time"),
+        (b'{"value": "v", "delai": "1s"}', "unknown field 'delai'; did you mean 'delay'?"),
     ],
 )
 def test_bad_messages_are_described(line: bytes, expected: str) -> None:

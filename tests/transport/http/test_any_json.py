@@ -30,7 +30,9 @@ FIELDS = {
     "headers_encoding": st.sampled_from(["base64", "text"]),
     "dedup_id": st.text(max_size=3),
     "timestamp": st.sampled_from(["2023-11-14T00:00:00Z", "soon", "1960-01-01T00:00:00Z"]),
-    "delay": st.just("1s"),
+    "delay": st.sampled_from(["1h", "-5s", "", "soon", "900000h"]),
+    "deliverAt": st.sampled_from(["2023-11-14T00:00:00Z", "2093-11-14T00:00:00Z", "then"]),
+    "delay_id": st.text(max_size=3),
     "unknown": VALUES,
 }
 LIKELY = st.fixed_dictionaries({"value": st.text(max_size=30)}, optional=FIELDS)
@@ -75,7 +77,9 @@ def test_what_is_acknowledged_is_what_is_stored(
     assert len(results) == len(messages)
     assert stored(broker) - before <= len(places)
     for message, result in placed:
-        page = broker.read(result["partition"], offset=result["offset"], limit=1)
+        page = broker.read(
+            result["partition"], offset=result["offset"], limit=1, delayed="show"
+        )
         if "dedup_id" not in message and message.get("encoding") != "base64":
             assert page["messages"][0]["value"] == message["value"]
 
