@@ -226,7 +226,8 @@ steps = st.one_of(
 @given(script=st.lists(steps, max_size=40))
 def test_it_does_what_a_dictionary_does(script: list[tuple[str, object]]) -> None:  # noqa: C901
     """After anything, restarts and compactions included, the same waits and the same is due."""
-    now_ms, end, journal = NOW_MS, 0, []
+    now_ms, end = NOW_MS, 0
+    journal: list[Event] = []
     schedule, model = Schedule(life=LIFE, now_ms=now_ms), Model()
     for verb, value in script:
         match verb, value:

@@ -19,7 +19,7 @@ from goqueue.client.producer import Gatherer, ProducerOptions
 from goqueue.client.reader import Chunk, Fetching, OnHidden, ReadOptions, messages_in
 from goqueue.core.record.message import Message, Priority
 from goqueue.wire import calls, group_calls
-from goqueue.wire.delayed import DelayedList, ListDelayed
+from goqueue.wire.delayed_calls import DelayedList, ListDelayed
 from goqueue.wire.packet import Operation
 from goqueue.wire.queue_calls import GroupCall
 

@@ -10,7 +10,7 @@ from goqueue.base.errors import InvalidRequestError
 from goqueue.base.limits import DELAY_ID_BYTES_MAX, DELAY_MS_MAX
 from goqueue.base.units import SECOND_MS, US_PER_MS, format_duration_ms, parse_duration_ms
 from goqueue.client.positions import microseconds_of
-from goqueue.wire.delayed import DelayedCall, DelayedEntry, RescheduleDelayed
+from goqueue.wire.delayed_calls import DelayedCall, DelayedEntry, RescheduleDelayed
 
 Delay = str | float | timedelta
 """``"5s"`` or ``"1h30m"``, seconds as a number, or a timedelta."""

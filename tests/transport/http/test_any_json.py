@@ -77,9 +77,7 @@ def test_what_is_acknowledged_is_what_is_stored(
     assert len(results) == len(messages)
     assert stored(broker) - before <= len(places)
     for message, result in placed:
-        page = broker.read(
-            result["partition"], offset=result["offset"], limit=1, delayed="show"
-        )
+        page = broker.read(result["partition"], offset=result["offset"], limit=1, delayed="show")
         if "dedup_id" not in message and message.get("encoding") != "base64":
             assert page["messages"][0]["value"] == message["value"]
 

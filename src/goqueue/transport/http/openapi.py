@@ -25,6 +25,8 @@ _TAGS: Final = {
     "groups": "Consumer groups: their members, their options and who reads what.",
     "topics": "Making, showing, changing and removing topics.",
     "admin": "Looking after topics.",
+    "delayed": "Messages that wait for their time.",
+    "stats": "What waits and what is urgent, in numbers.",
     "health": "Probes, sizes and metrics.",
     "pages": "This documentation.",
 }

@@ -13,12 +13,11 @@ from goqueue.runtime import fetch
 from goqueue.runtime.broker import Broker
 from goqueue.runtime.partition import Published
 from goqueue.runtime.topic import Topic
+from goqueue.transport.native.delayed_dispatch import DelayedOperations
 from goqueue.transport.native.group_dispatch import GroupOperations
 from goqueue.transport.native.queue_dispatch import QueueOperations
 from goqueue.transport.native.reply import Beside, Reply, failure_of
-from goqueue.transport.native.delayed import DelayedOperations
 from goqueue.wire import calls
-from goqueue.wire import delayed as wire_delayed
 from goqueue.wire.complaint import HEADER_FAULTS, complaint
 from goqueue.wire.packet import Buffer, Operation
 
@@ -46,13 +45,7 @@ class Dispatch:
         self._add(Operation.OFFSETS, calls.Offsets, self._offsets)
         GroupOperations(broker).register(self._add)
         QueueOperations(broker).register(self._add)
-        delayed = DelayedOperations(broker)
-        self._add(Operation.LIST_DELAYED, wire_delayed.ListDelayed, _plain(delayed.page))
-        self._add(Operation.FIND_DELAYED, wire_delayed.DelayedCall, _plain(delayed.find))
-        self._add(Operation.CANCEL_DELAYED, wire_delayed.DelayedCall, _plain(delayed.cancel))
-        self._add(
-            Operation.RESCHEDULE_DELAYED, wire_delayed.RescheduleDelayed, _plain(delayed.reschedule)
-        )
+        DelayedOperations(broker).register(self._add)
 
     def _add(
         self,
@@ -206,17 +199,6 @@ class Dispatch:
                 )
             )
         return Reply(calls.OffsetsReply(parts))
-
-
-def _plain(
-    serve: Callable[[Any], Awaitable[calls.Call]],
-) -> Callable[[Any, Beside], Awaitable[Reply]]:
-    """Return an operation that needs nothing beside its header, and answers with one."""
-
-    async def answer(call: calls.Call, _: Beside) -> Reply:
-        return Reply(await serve(call))
-
-    return answer
 
 
 def _produced(partition: int, outcome: Published | GoQueueError) -> calls.ProducedPart:
