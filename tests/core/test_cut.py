@@ -97,6 +97,16 @@ def test_a_long_run_stays_a_batch_and_a_short_one_becomes_rows() -> None:
     ]
 
 
+def test_no_byte_of_what_is_left_out_goes_out() -> None:
+    """Neither in front of a run nor behind it, nor in the padding of its columns."""
+    frames = stored([60])
+    keep = BitMap64(range(20, 40))
+    out = b"".join(cut_frames(frames, keep))
+
+    for number in range(10, 60):
+        assert (b"value %d" % number in out) == (number in keep and number % 7 > 0)
+
+
 def test_nothing_kept_is_nothing() -> None:
     """A frame none of whose messages is kept does not go out at all."""
     assert cut_frames(stored([5, 1, 1]), BitMap64()) == []

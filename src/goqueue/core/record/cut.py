@@ -63,10 +63,16 @@ def _cut_batch(header: FrameHeader, frame: memoryview, rows: int, keep: BitMap64
             ]
             continue
         packed = pack_batch(
-            run,
+            _alone(run),
             column_set=column_set,
             first_timestamp_us=int(times[start : start + count].min()),
             last_timestamp_us=int(times[start : start + count].max()),
         )
         pieces.append(packed.frame(NO_STAMP, offset))
     return pieces
+
+
+def _alone(run: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a copy: Arrow would fill up a slice with some bytes of the rows behind it."""
+    columns = [pa.concat_arrays([column]) for column in run.columns]
+    return pa.RecordBatch.from_arrays(columns, schema=run.schema)
