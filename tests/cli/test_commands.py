@@ -20,8 +20,6 @@ EXAMPLES: dict[tuple[str, ...], tuple[str, ...]] = {
     ("topic", "describe"): (TOPIC,),
     ("topic", "config"): (TOPIC, "retention_ms=1d"),
     ("topic", "compact"): (TOPIC, "--dry-run"),
-    ("produce",): (TOPIC, "-m", "hello"),
-    ("consume",): (TOPIC, "-n", "1"),
     ("produce",): (TOPIC, "-m", "hello", "--delay", "1h", "--delay-id", "later"),
     ("consume",): (TOPIC, "-n", "1", "--delayed", "show"),
     ("delayed", "list"): (TOPIC,),
