@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from goqueue.base.errors import GoQueueError
     from goqueue.client.connect import connect
+    from goqueue.client.consumer import Consumer
+    from goqueue.client.consumer_options import Refusal
+    from goqueue.client.delivery import Delivery
     from goqueue.client.pile import Place, SendFuture
     from goqueue.client.sync import Client, Producer
     from goqueue.core.record.message import Message, Priority
@@ -20,11 +23,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Client",
+    "Consumer",
+    "Delivery",
     "GoQueueError",
     "Message",
     "Place",
     "Priority",
     "Producer",
+    "Refusal",
     "SendFuture",
     "connect",
     "open",
@@ -33,11 +39,14 @@ __version__ = version("goqueue")
 
 _HOMES = {
     "Client": ("goqueue.client.sync", "Client"),
+    "Consumer": ("goqueue.client.consumer", "Consumer"),
+    "Delivery": ("goqueue.client.delivery", "Delivery"),
     "GoQueueError": ("goqueue.base.errors", "GoQueueError"),
     "Message": ("goqueue.core.record.message", "Message"),
     "Place": ("goqueue.client.pile", "Place"),
     "Priority": ("goqueue.core.record.message", "Priority"),
     "Producer": ("goqueue.client.sync", "Producer"),
+    "Refusal": ("goqueue.client.consumer_options", "Refusal"),
     "SendFuture": ("goqueue.client.pile", "SendFuture"),
     "connect": ("goqueue.client.connect", "connect"),
     "open": ("goqueue.embedded", "open_embedded"),

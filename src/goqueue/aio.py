@@ -1,9 +1,10 @@
 """The asynchronous SDK: ``client = await goqueue.aio.connect("127.0.0.1:7070")``."""
 
 from goqueue.client.aclient import AsyncClient, AsyncProducer
+from goqueue.client.consumer_async import AsyncConsumer
 from goqueue.client.link import NativeLink
 
-__all__ = ["AsyncClient", "AsyncProducer", "connect"]
+__all__ = ["AsyncClient", "AsyncConsumer", "AsyncProducer", "connect"]
 
 
 async def connect(

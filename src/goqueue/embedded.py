@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 
 from goqueue.client.chunks import ChunkSource, EmbeddedRequests
+from goqueue.client.consumer_channel import EmbeddedChannel
 from goqueue.client.link import Answer
 from goqueue.client.loop_thread import LoopThread
 from goqueue.client.sync import Client
@@ -62,6 +63,7 @@ def open_embedded(data_dir: str | Path, config: BrokerConfig | None = None) -> C
         link,
         thread,
         open_source=lambda: ChunkSource(EmbeddedRequests(link, thread), timeout_s=TIMEOUT_SECONDS),
+        open_channel=lambda: EmbeddedChannel(link, thread),
         timeout_s=TIMEOUT_SECONDS,
         on_close=lambda: thread.run(broker.stop()),
     )

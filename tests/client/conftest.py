@@ -6,6 +6,7 @@ from itertools import count
 import pytest
 
 import goqueue
+from tests.acceptance.served import Served
 from tests.cli.running import BrokerProcess
 
 _numbers = count()
@@ -29,3 +30,28 @@ def topic(client: goqueue.Client) -> str:
     name = f"topic-{next(_numbers)}"
     client.create_topic(name, partitions=3)
     return name
+
+
+@pytest.fixture(scope="module", params=["process", "embedded"])
+def broker(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[goqueue.Client]:
+    """Give a client of a real process, and one of a broker beside it."""
+    data_dir = tmp_path_factory.mktemp("broker") / "data"
+    if request.param == "embedded":
+        with goqueue.open(data_dir) as client:
+            yield client
+    else:
+        with Served(data_dir) as served, goqueue.connect(served.address) as client:
+            yield client
+
+
+@pytest.fixture
+def group() -> str:
+    return f"group-{next(_numbers)}"
+
+
+@pytest.fixture
+def orders(broker: goqueue.Client, group: str) -> str:
+    broker.create_topic(f"orders-{group}", partitions=3)
+    return f"orders-{group}"

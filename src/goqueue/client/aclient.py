@@ -11,6 +11,8 @@ import pyarrow as pa
 
 from goqueue.base.errors import DeadlineExceededError, GoQueueError
 from goqueue.client.arrow import Columns
+from goqueue.client.consumer_async import AsyncConsumer
+from goqueue.client.consumer_options import ConsumerOptions
 from goqueue.client.delays import Delay, Delayed, delayed_of, named, rescheduled
 from goqueue.client.link import Answer, Link, ReplyHeader, call, decode, retry
 from goqueue.client.pile import SendFuture
@@ -21,7 +23,15 @@ from goqueue.core.record.message import Message, Priority
 from goqueue.wire import calls, group_calls
 from goqueue.wire.delayed_calls import DelayedList, ListDelayed
 from goqueue.wire.packet import Operation
-from goqueue.wire.queue_calls import GroupCall
+from goqueue.wire.queue_calls import (
+    CommitOffsets,
+    GroupCall,
+    GroupProgress,
+    OffsetOf,
+    OffsetsSet,
+    Progress,
+    ResetOffsets,
+)
 
 DEFAULT_PARTITIONS = 3
 
@@ -117,6 +127,7 @@ class AsyncClient:
         self._link = link
         self._timeout_s = timeout_s
         self._producers: list[AsyncProducer] = []
+        self._consumers: set[AsyncConsumer] = set()
 
     def __repr__(self) -> str:
         return f"<AsyncClient on {self._link!r}>"
@@ -180,6 +191,44 @@ class AsyncClient:
         header = group_calls.DeleteGroup(name, force)
         await self._once(Operation.DELETE_GROUP, header, calls.Nothing)
 
+    async def commit_offsets(
+        self, group: str, offsets: Mapping[tuple[str, int], int], *, member: str, generation: int
+    ) -> None:
+        """Settle everything before offsets of (topic, partition), as their owner in a group."""
+        places = [OffsetOf(topic, part, offset) for (topic, part), offset in offsets.items()]
+        header = CommitOffsets(group, member, generation, places)
+        await self._call(Operation.COMMIT_OFFSETS, header, calls.Nothing)
+
+    async def group_progress(self, group: str) -> list[Progress]:
+        """Return how far a group is in each partition: committed offset, lag, in flight."""
+        reply = await self._call(Operation.GROUP_PROGRESS, GroupCall(group), GroupProgress)
+        return sorted(reply.parts, key=lambda part: (part.topic, part.partition))
+
+    async def group_offsets(self, group: str) -> dict[tuple[str, int], int]:
+        """Return the committed offset of each (topic, partition) of a group."""
+        parts = await self.group_progress(group)
+        return {(part.topic, part.partition): part.committed_offset for part in parts}
+
+    async def reset_offsets(
+        self,
+        group: str,
+        topic: str,
+        to: str | int | datetime = "earliest",
+        *,
+        partitions: Sequence[int] | None = None,
+    ) -> dict[tuple[str, int], int]:
+        """Let a group begin anew: at "earliest", "latest", an offset or a time."""
+        header = ResetOffsets(
+            group,
+            topic,
+            to if isinstance(to, str) else "",
+            time_of(to),
+            to if isinstance(to, int) else None,
+            None if partitions is None else list(partitions),
+        )
+        reply = await self._call(Operation.RESET_OFFSETS, header, OffsetsSet)
+        return {(one.topic, one.partition): one.offset for one in reply.offsets}
+
     # Delayed messages.
 
     async def delayed(self, topic: str, *, limit: int = 100, skip: int = 0) -> list[Delayed]:
@@ -237,6 +286,15 @@ class AsyncClient:
         producer = AsyncProducer(self._link, topic, chosen, self._timeout_s)
         self._producers.append(producer)
         return producer
+
+    def consumer(self, group: str, topics: Sequence[str], **options: object) -> AsyncConsumer:
+        """Return a consumer, which joins when it is first used; see ConsumerOptions."""
+        chosen = ConsumerOptions(group=group, topics=topics, **options)  # type: ignore[arg-type]
+        consumer = AsyncConsumer(
+            self._link, chosen, timeout_s=self._timeout_s, on_close=self._consumers.discard
+        )
+        self._consumers.add(consumer)
+        return consumer
 
     async def read(
         self,
@@ -354,7 +412,9 @@ class AsyncClient:
         return await call(self._link, operation, header, kind, timeout_s=self._timeout_s)
 
     async def close(self) -> None:
-        """Flush the producers and end the link."""
+        """End the consumers, flush the producers and end the link."""
+        for consumer in list(self._consumers):
+            await consumer.close()
         for producer in self._producers:
             await producer.close(self._timeout_s)
         await self._link.close()

@@ -2,6 +2,7 @@
 
 from goqueue.client.blocking import BlockingLink
 from goqueue.client.chunks import ChunkSource
+from goqueue.client.consumer_channel import SocketChannel
 from goqueue.client.link import NativeLink
 from goqueue.client.loop_thread import LoopThread
 from goqueue.client.sync import Client
@@ -19,6 +20,7 @@ def connect(
         open_source=lambda: ChunkSource(
             BlockingLink(address, timeout_s=timeout, api_key=api_key), timeout_s=timeout
         ),
+        open_channel=lambda: SocketChannel(address, timeout_s=timeout, api_key=api_key),
         timeout_s=timeout,
     )
     try:

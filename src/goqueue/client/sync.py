@@ -12,6 +12,10 @@ from goqueue.base.errors import ClosedError
 from goqueue.client.aclient import DEFAULT_PARTITIONS, AsyncClient
 from goqueue.client.arrow import Columns
 from goqueue.client.chunks import ChunkSource
+from goqueue.client.consumer import Consumer
+from goqueue.client.consumer_channel import Channel
+from goqueue.client.consumer_options import ConsumerOptions
+from goqueue.client.consumer_upkeep import Upkeep
 from goqueue.client.delays import Delay, Delayed
 from goqueue.client.link import Link
 from goqueue.client.loop_thread import LoopThread
@@ -22,6 +26,7 @@ from goqueue.client.reader import OnHidden, ReadOptions, messages_in
 from goqueue.core.record.message import Message, Priority
 from goqueue.wire.calls import CompactedPart, TopicState, TopicSummary
 from goqueue.wire.group_calls import GroupState, GroupSummary
+from goqueue.wire.queue_calls import Progress
 
 
 class Send(Protocol):
@@ -102,6 +107,7 @@ class Client:
         thread: LoopThread,
         *,
         open_source: Callable[[], ChunkSource],
+        open_channel: Callable[[], Channel],
         timeout_s: float,
         on_close: Callable[[], None] = lambda: None,
     ) -> None:
@@ -109,10 +115,12 @@ class Client:
         self._thread = thread
         self._timeout_s = timeout_s
         self._open_source = open_source
+        self._open_channel = open_channel
         self._on_close = on_close
         self._client = AsyncClient(link, timeout_s=timeout_s)
         self._producers: list[Producer] = []
         self._sources: set[ChunkSource] = set()
+        self._consumers: set[Consumer] = set()
         self._is_closed = False
 
     def __repr__(self) -> str:
@@ -165,6 +173,33 @@ class Client:
     def delete_group(self, name: str, *, force: bool = False) -> None:
         """End a group with everything known of it; one that has members only with ``force``."""
         self._thread.run(self._client.delete_group(name, force=force))
+
+    def commit_offsets(
+        self, group: str, offsets: Mapping[tuple[str, int], int], *, member: str, generation: int
+    ) -> None:
+        """Settle everything before offsets of (topic, partition), as their owner in a group."""
+        self._thread.run(
+            self._client.commit_offsets(group, offsets, member=member, generation=generation)
+        )
+
+    def group_progress(self, group: str) -> list[Progress]:
+        """Return how far a group is in each partition: committed offset, lag, in flight."""
+        return self._thread.run(self._client.group_progress(group))
+
+    def group_offsets(self, group: str) -> dict[tuple[str, int], int]:
+        """Return the committed offset of each (topic, partition) of a group."""
+        return self._thread.run(self._client.group_offsets(group))
+
+    def reset_offsets(
+        self,
+        group: str,
+        topic: str,
+        to: str | int | datetime = "earliest",
+        *,
+        partitions: Sequence[int] | None = None,
+    ) -> dict[tuple[str, int], int]:
+        """Let a group begin anew: at "earliest", "latest", an offset or a time."""
+        return self._thread.run(self._client.reset_offsets(group, topic, to, partitions=partitions))
 
     # Delayed messages.
 
@@ -226,6 +261,22 @@ class Client:
         )
         self._producers.append(producer)
         return producer
+
+    def consumer(self, group: str, topics: Sequence[str], **options: object) -> Consumer:
+        """Join a group and return a consumer; see ConsumerOptions for what it takes."""
+        if self._is_closed:
+            raise ClosedError("the client was closed")
+        chosen = ConsumerOptions(group=group, topics=topics, **options)  # type: ignore[arg-type]
+        consumer = Consumer(
+            Upkeep(self._link, chosen, timeout_s=self._timeout_s),
+            self._open_channel(),
+            self._thread,
+            chosen,
+            timeout_s=self._timeout_s,
+            on_close=self._consumers.discard,
+        )
+        self._consumers.add(consumer)
+        return consumer
 
     def read(
         self,
@@ -299,6 +350,8 @@ class Client:
             return
         self._is_closed = True
         try:
+            for consumer in list(self._consumers):
+                consumer.close()
             for source in list(self._sources):
                 source.close()
             for producer in self._producers:

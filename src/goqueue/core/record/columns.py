@@ -5,6 +5,7 @@ Shape: codec. Columns that no message needs are left out, so the common batch ha
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import repeat
+from typing import Any
 
 import pyarrow as pa
 
@@ -77,15 +78,22 @@ def messages_of(
     batch: pa.RecordBatch, *, topic: TopicName, partition: PartitionId, first_offset: Offset
 ) -> Iterable[Message]:
     """Yield the messages of a batch whose first row has ``first_offset``."""
-    names = batch.schema.names
-    headers: Iterable[dict[str, bytes] | None] = repeat(None)
-    if "headers" in names:
-        headers = (dict(one) if one else None for one in batch.column("headers").to_pylist())
     return map(
         Message,
         repeat(topic),
         repeat(partition),
         range(first_offset, first_offset + batch.num_rows),
+        *fields_of(batch),
+    )
+
+
+def fields_of(batch: pa.RecordBatch) -> tuple[Iterable[Any], ...]:
+    """Return the fields of the messages of a batch, those behind the offset, column by column."""
+    names = batch.schema.names
+    headers: Iterable[dict[str, bytes] | None] = repeat(None)
+    if "headers" in names:
+        headers = (dict(one) if one else None for one in batch.column("headers").to_pylist())
+    return (
         microseconds(batch.column("timestamp")),
         batch.column("key").to_pylist(),
         batch.column("value").to_pylist(),

@@ -1,0 +1,359 @@
+"""The synchronous consumer: messages of a group in an ordinary loop.
+
+The consuming thread polls and settles through a connection of its own; the next poll is under way
+while messages are handed out. Everything that must go on meanwhile is in ``consumer_upkeep``.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Generator, Mapping
+from itertools import islice
+from types import TracebackType
+from typing import Final, Self
+
+from goqueue.base.errors import (
+    ClosedError,
+    ConnectionLostError,
+    DeadlineExceededError,
+    GoQueueError,
+    InvalidRequestError,
+)
+from goqueue.base.limits import POLL_MESSAGES_MAX
+from goqueue.base.units import SECOND_MS
+from goqueue.client.consumer_channel import Channel, Reply, Request
+from goqueue.client.consumer_hold import Place, settlements
+from goqueue.client.consumer_membership import NOT_A_MEMBER
+from goqueue.client.consumer_options import ConsumerOptions
+from goqueue.client.consumer_run import Handle, Workers
+from goqueue.client.consumer_upkeep import Upkeep, refused_error
+from goqueue.client.deliver_decode import Portion
+from goqueue.client.delivery import Delivery, Order
+from goqueue.client.link import BACKOFF_SECONDS, BACKOFF_SECONDS_MAX
+from goqueue.client.loop_thread import LoopThread
+from goqueue.client.reader import FETCH_BYTES
+from goqueue.wire.packet import Operation
+from goqueue.wire.queue_calls import Poll
+
+WAIT_MS: Final = 1_000
+CONCURRENCY_MAX: Final = 1_000
+PORTION_WORTH_SETTLING: Final = 64
+"""Messages of one lease that are worth a request of their own while a poll is under way."""
+
+
+class Consumer:
+    """A member of a group. Iterate over it, or ``run`` a handler; close it afterwards."""
+
+    def __init__(
+        self,
+        upkeep: Upkeep,
+        channel: Channel,
+        thread: LoopThread,
+        options: ConsumerOptions,
+        *,
+        timeout_s: float,
+        on_close: Callable[["Consumer"], None] = lambda _: None,
+    ) -> None:
+        self._upkeep = upkeep
+        self._hold = upkeep.hold
+        self._channel = channel
+        self._thread = thread
+        self._options = options
+        self._timeout_s = timeout_s
+        self._on_close = on_close
+        # Held by whoever uses the channel: the consuming thread, or the loop while that is busy.
+        self._io = threading.Lock()
+        self._stopping = threading.Event()
+        self._pending: dict[int, list[Order] | None] = {}
+        self._asked_s: float | None = None
+        self._poll_error: GoQueueError | None = None
+        self._lost_s: float | None = None
+        self._backoff_s = BACKOFF_SECONDS
+        self._workers: Workers | None = None
+        self._is_closed = False
+        upkeep.pump = self._pump
+        try:
+            thread.run(upkeep.start())
+        except BaseException:
+            channel.end()
+            raise
+
+    def __repr__(self) -> str:
+        return f"<Consumer {self.member_id} of {self._options.group}: {self._hold!r}>"
+
+    @property
+    def member_id(self) -> str:
+        """What the group calls this consumer."""
+        return self._upkeep.membership.member_id
+
+    @property
+    def assignment(self) -> list[Place]:
+        """The partitions this consumer reads, as far as it was told."""
+        return list(self._upkeep.membership.assigned)
+
+    # Messages.
+
+    def __iter__(self) -> Generator[Delivery, None, None]:
+        """Yield messages as they come; ends after ``stop`` or ``close``."""
+        if self._is_closed:
+            raise ClosedError("the consumer was closed")
+        return self._auto_acked() if self._options.auto_ack else self._messages()
+
+    def poll(self, max_messages: int = 500, timeout: float = 1.0) -> list[Delivery]:
+        """Return some messages, waiting for the first at most so many seconds."""
+        if self._is_closed:
+            raise ClosedError("the consumer was closed")
+        deadline_s = time.monotonic() + timeout
+        while (portion := self._next(deadline_s)) is not None:
+            with self._io:
+                taken = list(islice(portion.messages(), max_messages))
+            if taken and not portion.lease.is_over:
+                return taken
+            for message in taken:
+                self._hold.give_up(portion, message.offset)
+        return []
+
+    def run(self, handler: Handle, *, concurrency: int = 1, timeout: float | None = None) -> None:
+        """Handle messages in so many threads until ``stop``.
+
+        A message is acked when the handler returns and nacked when it raises; leases of handlers
+        that take long are extended. At the end, also by Ctrl-C, handlers under way are waited for,
+        ``timeout`` seconds at most.
+        """
+        if not 1 <= concurrency <= CONCURRENCY_MAX:
+            raise InvalidRequestError(f"concurrency: must be 1 to {CONCURRENCY_MAX}")
+        if self._is_closed:
+            raise ClosedError("the consumer was closed")
+        self._hold.extends_handed = True
+        self._workers = workers = Workers(self._messages(), handler, stop=self.stop)
+        workers.start(concurrency)
+        try:
+            workers.join()
+        except BaseException:
+            self.stop()
+            workers.join(self._timeout_s if timeout is None else timeout)
+            raise
+        finally:
+            self._hold.extends_handed = False
+        workers.check()
+        self.flush()
+
+    def _messages(self) -> Generator[Delivery, None, None]:
+        while (portion := self._next()) is not None:
+            lease = portion.lease
+            for message in portion.messages():
+                if lease.is_over:
+                    self._hold.give_up(portion, message.offset)
+                    break
+                yield message
+
+    def _auto_acked(self) -> Generator[Delivery, None, None]:
+        for message in self._messages():
+            yield message
+            message.lease.open.discard(message.offset)
+
+    # Settlements.
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Send every settlement, wait for the answers, raise if any was refused.
+
+        With ``on_refused`` refusals go there and nothing is raised.
+        """
+        self._thread.run(self._upkeep.flush(), timeout)
+        count, refused = self._hold.take_refused()
+        if count:
+            raise refused_error(count, refused)
+
+    def commit(self, offsets: Mapping[Place, int]) -> None:
+        """Settle everything before an offset of partitions this consumer owns."""
+        self._thread.run(self._upkeep.membership.commit(offsets))
+
+    # The end.
+
+    def stop(self) -> None:
+        """Hand out no more; from any thread. Iterators end, ``run`` returns."""
+        self._stopping.set()
+        self._hold.release_all()
+        self._channel.wake()
+
+    def close(self, timeout: float | None = None) -> None:
+        """Stop, wait for handlers, settle, give back the rest, leave the group."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self.stop()
+        try:
+            if self._workers is not None:
+                self._workers.join(self._timeout_s if timeout is None else timeout)
+            self._thread.run(self._upkeep.stop())
+        finally:
+            with self._io:
+                self._channel.end()
+            self._on_close(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # Polling.
+
+    def _next(self, deadline_s: float | None = None) -> Portion | None:
+        """Return messages to hand out; None when the consumer stops or the time is over."""
+        if self._upkeep.is_asleep:
+            self._in_loop(self._upkeep.wake)
+        with self._io:
+            while not self._stopping.is_set():
+                self._check()
+                portion = self._hold.next_portion(time.monotonic())
+                try:
+                    self._ask()
+                    if portion is not None:
+                        return portion
+                    if deadline_s is not None and time.monotonic() >= deadline_s:
+                        return None
+                    self._await(deadline_s)
+                except ConnectionLostError as error:
+                    self._lost(error)
+                    if portion is not None:
+                        return portion
+        return None
+
+    def _ask(self) -> None:
+        """Keep a poll under way as long as there is room for what it brings."""
+        requests: list[Request] = []
+        batches: list[list[Order] | None] = []
+        is_polling = self._asked_s is not None
+        limit = self._options.poll_limit
+        should_poll = not is_polling and self._hold.buffered + limit <= max(
+            self._options.prefetch, limit
+        )
+        if should_poll or self._is_worth_settling():
+            group, member = self._options.group, self.member_id
+            for header, orders in settlements(group, member, self._hold.collect()):
+                requests.append((Operation.SETTLE, header))
+                batches.append(orders)
+        if should_poll:
+            requests.append((Operation.POLL, self._poll_request(limit)))
+            batches.append(None)
+        if not requests:
+            return
+        try:
+            correlations = self._channel.send(requests)
+        except BaseException:
+            self._fail([orders for orders in batches if orders])
+            raise
+        self._pending.update(zip(correlations, batches, strict=True))
+        if should_poll:
+            self._asked_s = time.monotonic()
+
+    def _is_worth_settling(self) -> bool:
+        return self._hold.settled_count >= PORTION_WORTH_SETTLING
+
+    def _poll_request(self, limit: int) -> Poll:
+        # A lease begins when the broker finds something: the wait must be a small part of it.
+        wait_ms = min(WAIT_MS, max(self._hold.lease_ms // 4, 1))
+        return Poll(
+            self._options.group,
+            self.member_id,
+            self._upkeep.membership.generation,
+            min(limit, POLL_MESSAGES_MAX),
+            FETCH_BYTES,
+            wait_ms,
+        )
+
+    def _await(self, deadline_s: float | None) -> None:
+        """Wait for a reply and take it."""
+        timeout_s = WAIT_MS / SECOND_MS
+        if deadline_s is not None:
+            timeout_s = min(timeout_s, max(deadline_s - time.monotonic(), 0))
+        if (reply := self._channel.receive(timeout_s)) is not None:
+            self._take(reply)
+        elif self._asked_s is not None:
+            waited_s = time.monotonic() - self._asked_s
+            if waited_s > self._timeout_s + WAIT_MS / SECOND_MS:
+                self._channel.close()
+                self._forget_pending()
+                raise DeadlineExceededError(f"no answer in {self._timeout_s:g} s")
+
+    def _take(self, reply: Reply) -> None:
+        self._lost_s = None
+        self._backoff_s = BACKOFF_SECONDS
+        orders = self._pending.pop(reply.correlation, None)
+        if orders is None:
+            asked_s, self._asked_s = self._asked_s, None
+            if reply.answer is None or asked_s is None:
+                self._poll_error = reply.error
+                return
+            polled = self._hold.take(reply.answer, asked_s=asked_s)
+            if polled.generation != self._upkeep.membership.generation:
+                self._in_loop(self._upkeep.nudge)
+        elif reply.answer is not None:
+            self._hold.answered(orders, reply.answer)
+        else:
+            error = reply.error
+            is_hopeless = error is not None and not (
+                error.retryable or isinstance(error, NOT_A_MEMBER)
+            )
+            self._hold.failed(orders, error if is_hopeless else None)
+
+    def _pump(self) -> None:
+        """Take the replies that are there, in the loop, while the consuming thread is busy."""
+        if not self._pending or not self._io.acquire(blocking=False):
+            return
+        try:
+            while self._pending and (reply := self._channel.receive(0)) is not None:
+                self._take(reply)
+        except GoQueueError:
+            self._forget_pending()
+        finally:
+            self._io.release()
+
+    # When something is wrong.
+
+    def _check(self) -> None:
+        """Deal with the error of the last poll."""
+        if self._upkeep.failure is not None:
+            raise self._upkeep.failure
+        error, self._poll_error = self._poll_error, None
+        if error is None:
+            return
+        if isinstance(error, NOT_A_MEMBER):
+            self._thread.run(self._upkeep.rejoin())
+        elif error.retryable:
+            self._pause(error)
+        else:
+            raise error
+
+    def _lost(self, error: ConnectionLostError) -> None:
+        self._forget_pending()
+        self._pause(error)
+
+    def _pause(self, error: GoQueueError) -> None:
+        """Wait a little before the next try, or give up when the time for tries is over."""
+        now_s = time.monotonic()
+        if self._lost_s is None:
+            self._lost_s = now_s
+        if now_s - self._lost_s > self._timeout_s:
+            self._lost_s = None
+            raise error
+        self._stopping.wait(self._backoff_s)
+        self._backoff_s = min(self._backoff_s * 2, BACKOFF_SECONDS_MAX)
+
+    def _forget_pending(self) -> None:
+        """Send again what was not answered; what a poll may have brought comes back by itself."""
+        pending, self._pending = self._pending, {}
+        self._asked_s = None
+        self._fail([orders for orders in pending.values() if orders])
+
+    def _fail(self, batches: list[list[Order]]) -> None:
+        for orders in batches:
+            self._hold.failed(orders)
+
+    def _in_loop(self, call: Callable[[], None]) -> None:
+        self._thread.loop.call_soon_threadsafe(call)

@@ -1,0 +1,297 @@
+"""The asynchronous consumer: messages of a group in an event loop."""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from itertools import islice
+from types import TracebackType
+from typing import Final, Self
+
+from goqueue.base.errors import ClosedError, GoQueueError, InvalidRequestError
+from goqueue.base.limits import POLL_MESSAGES_MAX
+from goqueue.client.consumer_hold import Place
+from goqueue.client.consumer_membership import NOT_A_MEMBER
+from goqueue.client.consumer_options import ConsumerOptions
+from goqueue.client.consumer_run import note_failure
+from goqueue.client.consumer_upkeep import Upkeep, refused_error
+from goqueue.client.deliver_decode import Portion
+from goqueue.client.delivery import Delivery
+from goqueue.client.link import BACKOFF_SECONDS, BACKOFF_SECONDS_MAX, Answer, Link
+from goqueue.client.reader import FETCH_BYTES
+from goqueue.wire.packet import Operation
+from goqueue.wire.queue_calls import Poll
+
+WAIT_MS: Final = 1_000
+CONCURRENCY_MAX: Final = 10_000
+
+AsyncHandle = Callable[[Delivery], Awaitable[object]]
+
+
+class AsyncConsumer:
+    """A member of a group. Iterate over it, or ``run`` a handler; close it afterwards.
+
+    It joins when it is first used, or when it is entered as a context manager.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        options: ConsumerOptions,
+        *,
+        timeout_s: float,
+        on_close: Callable[["AsyncConsumer"], None] = lambda _: None,
+    ) -> None:
+        self._upkeep = Upkeep(link, options, timeout_s=timeout_s)
+        self._hold = self._upkeep.hold
+        self._link = link
+        self._options = options
+        self._timeout_s = timeout_s
+        self._on_close = on_close
+        self._starting: asyncio.Task[None] | None = None
+        self._stopping = asyncio.Event()
+        self._polling: asyncio.Task[Answer] | None = None
+        self._asked_s = 0.0
+        self._lost_s: float | None = None
+        self._backoff_s = BACKOFF_SECONDS
+        # Held by whoever asks for the next message.
+        self._turn = asyncio.Lock()
+        self._working: set[asyncio.Task[None]] = set()
+        self._is_closed = False
+
+    def __repr__(self) -> str:
+        return f"<AsyncConsumer {self.member_id} of {self._options.group}: {self._hold!r}>"
+
+    @property
+    def member_id(self) -> str:
+        """What the group calls this consumer; empty before it has joined."""
+        return self._upkeep.membership.member_id
+
+    @property
+    def assignment(self) -> list[Place]:
+        """The partitions this consumer reads, as far as it was told."""
+        return list(self._upkeep.membership.assigned)
+
+    async def start(self) -> None:
+        """Join the group, if that has not been done."""
+        if self._is_closed:
+            raise ClosedError("the consumer was closed")
+        if self._starting is None:
+            self._starting = asyncio.get_running_loop().create_task(self._upkeep.start())
+        try:
+            await asyncio.shield(self._starting)
+        except GoQueueError:
+            self._starting = None
+            raise
+
+    # Messages.
+
+    def __aiter__(self) -> AsyncIterator[Delivery]:
+        """Yield messages as they come; ends after ``stop`` or ``close``."""
+        return self._auto_acked() if self._options.auto_ack else self._messages()
+
+    async def poll(self, max_messages: int = 500, wait_s: float = 1.0) -> list[Delivery]:
+        """Return some messages, waiting for the first at most so many seconds."""
+        await self.start()
+        deadline_s = time.monotonic() + wait_s
+        while (portion := await self._next(deadline_s)) is not None:
+            taken = list(islice(portion.messages(), max_messages))
+            if taken:
+                return taken
+        return []
+
+    async def run(self, handler: AsyncHandle, *, concurrency: int = 1) -> None:
+        """Handle so many messages at a time until ``stop``.
+
+        A message is acked when the handler returns and nacked when it raises; leases of handlers
+        that take long are extended. When this is cancelled, handlers under way are waited for.
+        """
+        if not 1 <= concurrency <= CONCURRENCY_MAX:
+            raise InvalidRequestError(f"concurrency: must be 1 to {CONCURRENCY_MAX}")
+        await self.start()
+        self._hold.extends_handed = True
+        messages = self._messages()
+        loop = asyncio.get_running_loop()
+        workers = [loop.create_task(self._work(messages, handler)) for _ in range(concurrency)]
+        self._working.update(workers)
+        try:
+            await asyncio.shield(asyncio.gather(*workers))
+        except BaseException:
+            self.stop()
+            await asyncio.wait(workers, timeout=self._timeout_s)
+            raise
+        finally:
+            self._working.difference_update(workers)
+            self._hold.extends_handed = False
+            await messages.aclose()
+        await self.flush()
+
+    async def _work(self, messages: AsyncGenerator[Delivery, None], handler: AsyncHandle) -> None:
+        while True:
+            async with self._turn:
+                message = await anext(messages, None)
+            if message is None:
+                return
+            try:
+                await handler(message)
+            except BaseException as error:
+                note_failure(message, error)
+                if not isinstance(error, Exception):
+                    raise
+            else:
+                if not message.is_settled:
+                    message.ack()
+
+    async def _messages(self) -> AsyncGenerator[Delivery, None]:
+        await self.start()
+        while (portion := await self._next()) is not None:
+            lease = portion.lease
+            for message in portion.messages():
+                if lease.is_over:
+                    self._hold.give_up(portion, message.offset)
+                    break
+                yield message
+
+    async def _auto_acked(self) -> AsyncGenerator[Delivery, None]:
+        async for message in self._messages():
+            yield message
+            message.lease.open.discard(message.offset)
+
+    # Settlements.
+
+    async def flush(self) -> None:
+        """Send every settlement, wait for the answers, raise if any was refused.
+
+        With ``on_refused`` refusals go there and nothing is raised.
+        """
+        await self._upkeep.flush()
+        count, refused = self._hold.take_refused()
+        if count:
+            raise refused_error(count, refused)
+
+    async def commit(self, offsets: Mapping[Place, int]) -> None:
+        """Settle everything before an offset of partitions this consumer owns."""
+        await self._upkeep.membership.commit(offsets)
+
+    # The end.
+
+    def stop(self) -> None:
+        """Hand out no more. Iterators end, ``run`` returns."""
+        self._stopping.set()
+        self._hold.release_all()
+
+    async def close(self) -> None:
+        """Stop, wait for handlers, settle, give back the rest, leave the group."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self.stop()
+        try:
+            others = self._working - {asyncio.current_task()}
+            if others:
+                await asyncio.wait(others, timeout=self._timeout_s)
+            if self._polling is not None:
+                self._polling.cancel()
+                await asyncio.gather(self._polling, return_exceptions=True)
+            if self._starting is not None:
+                await asyncio.gather(self._starting, return_exceptions=True)
+                await self._upkeep.stop()
+        finally:
+            self._on_close(self)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    # Polling.
+
+    async def _next(self, deadline_s: float | None = None) -> Portion | None:
+        """Return messages to hand out; None when the consumer stops or the time is over."""
+        self._upkeep.wake()
+        # A loop that never waits for anything must not keep heartbeats from going out.
+        await asyncio.sleep(0)
+        while not self._stopping.is_set():
+            if self._upkeep.failure is not None:
+                raise self._upkeep.failure
+            if self._polling is not None and self._polling.done():
+                await self._take()
+            portion = self._hold.next_portion(time.monotonic())
+            self._ask()
+            if portion is not None:
+                return portion
+            if deadline_s is not None and time.monotonic() >= deadline_s:
+                return None
+            await self._await(deadline_s)
+        return None
+
+    def _ask(self) -> None:
+        """Keep a poll under way as long as there is room for what it brings."""
+        limit = self._options.poll_limit
+        if self._polling is not None:
+            return
+        if self._hold.buffered + limit > max(self._options.prefetch, limit):
+            return
+        self._upkeep.send(self._hold.collect())
+        self._asked_s = time.monotonic()
+        header = Poll(
+            self._options.group,
+            self.member_id,
+            self._upkeep.membership.generation,
+            min(limit, POLL_MESSAGES_MAX),
+            FETCH_BYTES,
+            min(WAIT_MS, max(self._hold.lease_ms // 4, 1)),
+        )
+        self._polling = asyncio.get_running_loop().create_task(
+            self._link.request(Operation.POLL, header)
+        )
+
+    async def _await(self, deadline_s: float | None) -> None:
+        assert self._polling is not None, "asked"
+        stopped = asyncio.ensure_future(self._stopping.wait())
+        left_s = None if deadline_s is None else max(deadline_s - time.monotonic(), 0)
+        try:
+            await asyncio.wait(
+                [self._polling, stopped], timeout=left_s, return_when=asyncio.FIRST_COMPLETED
+            )
+        finally:
+            stopped.cancel()
+
+    async def _take(self) -> None:
+        polling, self._polling = self._polling, None
+        assert polling is not None, "done"
+        try:
+            answer = polling.result()
+        except NOT_A_MEMBER:
+            await self._upkeep.rejoin()
+            return
+        except GoQueueError as error:
+            if not error.retryable:
+                raise
+            await self._pause(error)
+            return
+        self._lost_s = None
+        self._backoff_s = BACKOFF_SECONDS
+        polled = self._hold.take(answer, asked_s=self._asked_s)
+        if polled.generation != self._upkeep.membership.generation:
+            self._upkeep.nudge()
+
+    async def _pause(self, error: GoQueueError) -> None:
+        """Wait a little before the next try, or give up when the time for tries is over."""
+        now_s = time.monotonic()
+        if self._lost_s is None:
+            self._lost_s = now_s
+        if now_s - self._lost_s > self._timeout_s:
+            self._lost_s = None
+            raise error
+        try:
+            async with asyncio.timeout(self._backoff_s):
+                await self._stopping.wait()
+        except TimeoutError:
+            self._backoff_s = min(self._backoff_s * 2, BACKOFF_SECONDS_MAX)

@@ -1,0 +1,128 @@
+"""The reply to a poll as portions: the messages of one lease, in the order to hand them out."""
+
+from collections.abc import Iterator, Sequence
+from itertools import chain, repeat
+from operator import length_hint
+
+import numpy as np
+import pyarrow as pa
+
+from goqueue.base.errors import CorruptFrameError
+from goqueue.base.ids import PartitionId, TopicName
+from goqueue.client.delivery import Delivery, Lease
+from goqueue.core.log.scan import Walk
+from goqueue.core.record.batch import decode_batch
+from goqueue.core.record.columns import fields_of
+from goqueue.core.record.frame import CONTROL
+from goqueue.core.record.row import Row
+
+
+class Portion:
+    """Messages of one lease that wait to be handed out."""
+
+    __slots__ = ("_frames", "_rest", "lease")
+
+    def __init__(self, lease: Lease, frames: memoryview) -> None:
+        self.lease = lease
+        self._frames: memoryview | None = frames
+        self._rest: Iterator[Delivery] = iter(())
+
+    def __repr__(self) -> str:
+        return f"<Portion of {self.lease!r}>"
+
+    def messages(self) -> Iterator[Delivery]:
+        """Return the messages that were not handed out; made when they are first asked for."""
+        if self._frames is not None:
+            # In this order: whoever looks meanwhile sees that nothing was handed out.
+            self._rest = iter(deliveries_in(self._frames, self.lease))
+            self._frames = None
+        return self._rest
+
+    def left(self) -> Sequence[int]:
+        """Return the offsets that were not handed out."""
+        if self._frames is not None:
+            return self.lease.offsets
+        count = length_hint(self._rest)
+        return self.lease.offsets[len(self.lease.offsets) - count :]
+
+    @property
+    def count(self) -> int:
+        """Return how many messages were not handed out."""
+        return len(self.lease.offsets) if self._frames is not None else length_hint(self._rest)
+
+
+def offsets_of(order: list[int]) -> Sequence[int]:
+    """Return the offsets of runs, in their order."""
+    if len(order) == 2:  # noqa: PLR2004 - one run
+        return range(order[0], order[1])
+    pairs = zip(order[::2], order[1::2], strict=True)
+    return list(chain.from_iterable(range(start, end) for start, end in pairs))
+
+
+def deliveries_in(frames: memoryview, lease: Lease) -> list[Delivery]:
+    """Return the leased messages among those in frames, in the order of the lease."""
+    offsets = lease.offsets
+    wanted = np.asarray(offsets, np.int64)
+    is_ascending = isinstance(offsets, range) or bool(np.all(wanted[1:] > wanted[:-1]))
+    ascending = wanted if is_ascending else np.sort(wanted)
+    found: list[Delivery] = []
+    walk = Walk(frames)
+    for span in walk:
+        header = span.header
+        if header.flags & CONTROL:
+            continue
+        first, behind = np.searchsorted(ascending, (header.offset, span.end_offset))
+        if first == behind:
+            continue
+        frame = frames[span.start : span.end]
+        if header.is_batch:
+            found += _of_batch(
+                decode_batch(header, frame), header.offset, ascending[first:behind], lease
+            )
+        else:
+            found.append(_of_row(Row(header, frame), lease))
+    if walk.fault is not None:
+        raise walk.fault
+    if len(found) != len(offsets):
+        raise CorruptFrameError(
+            f"{lease.topic}/{lease.partition}: {len(offsets)} messages were leased,"
+            f" {len(found)} are in the reply"
+        )
+    if is_ascending:
+        return found
+    by_offset = {message.offset: message for message in found}
+    return [by_offset[offset] for offset in offsets]  # type: ignore[index]
+
+
+def _of_batch(
+    batch: pa.RecordBatch, first_offset: int, wanted: np.ndarray, lease: Lease
+) -> Iterator[Delivery]:
+    count = len(wanted)
+    start = int(wanted[0]) - first_offset
+    if int(wanted[-1]) - first_offset - start + 1 != count:
+        batch = batch.take(pa.array(wanted - first_offset))
+    elif count != batch.num_rows:
+        batch = batch.slice(start, count)
+    return map(
+        Delivery,
+        repeat(lease.topic),
+        repeat(lease.partition),
+        wanted.tolist(),
+        *fields_of(batch),
+        repeat(lease),
+    )
+
+
+def _of_row(row: Row, lease: Lease) -> Delivery:
+    return Delivery(
+        TopicName(lease.topic),
+        PartitionId(lease.partition),
+        row.header.offset,
+        row.timestamp_us,
+        row.key,
+        row.value,
+        row.headers,
+        row.header.priority,
+        row.deliver_at_us,
+        lease,
+    )
