@@ -50,6 +50,7 @@ class Ledgers:
         self._alarms: list[tuple[int, int, HostedLedger]] = []
         self._ordinals = count()
         self._timer: asyncio.TimerHandle | None = None
+        self._rings_at = 0.0
         self._on_doomed: Callable[[HostedLedger], None] = lambda _: None
         self.is_stopped = False
         groups.watch(self._hear)
@@ -234,10 +235,12 @@ class Ledgers:
         loop = asyncio.get_running_loop()
         at = loop.time() + max(due_ms - self._clock.monotonic_ms(), 0) / 1_000 + 0.001
         if self._timer is not None:
-            if self._timer.when() <= at and not self._timer.cancelled():
+            # Kept here: what uvloop returns for a time that is now has none.
+            if self._rings_at <= at and not self._timer.cancelled():
                 return
             self._timer.cancel()
         self._timer = loop.call_at(at, self._ring)
+        self._rings_at = at
 
     def _ring(self) -> None:
         self._timer = None
