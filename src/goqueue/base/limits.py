@@ -151,6 +151,12 @@ HTTP_MESSAGES_MAX: Final = 10_000
 HTTP_READ_MESSAGES_MAX: Final = 1_000
 """Most messages in one HTTP read; a larger limit is clamped to it."""
 
+HTTP_SETTLE_RECEIPTS_MAX: Final = 10_000
+"""Most receipts in one HTTP batch of acks, nacks, rejections or extensions."""
+
+HTTP_REASON_CHARACTERS_MAX: Final = 1_000
+"""What is kept of the reason a consumer gives; the rest is cut off."""
+
 POLL_MESSAGES_MAX: Final = 10_000
 """Most messages one poll may lease."""
 

@@ -76,6 +76,10 @@ class Consumption:
         """Lease what is ready to a member, waiting a while for something to be."""
         return await self._polling.poll(group, member, generation, demand)
 
+    def give_back(self, group: str, polled: Polled) -> None:
+        """Take back what was leased for somebody who will never hear of it."""
+        self._polling.give_back(group, polled.parts)
+
     # Settling.
 
     async def settle(

@@ -1,18 +1,20 @@
 """Polling: a member of a group leases what is ready, waiting a while for something to be."""
 
 import asyncio
+import contextlib
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from pyroaring import BitMap64
 
+from goqueue.base.errors import GoQueueError
 from goqueue.base.ids import GroupId, Offset, TopicName, TopicPartition
 from goqueue.base.limits import LOOK_AHEAD_MESSAGES_MAX
 from goqueue.core.delivery import settle
 from goqueue.core.delivery.picking import Pick
-from goqueue.core.delivery.runs import Runs, count_of, runs_in
+from goqueue.core.delivery.runs import Runs, count_of, runs_in, set_of
 from goqueue.core.delivery.terms import LeaseTerms
 from goqueue.core.groups.options import GroupOptions
 from goqueue.core.record.frame import Buffer
@@ -111,11 +113,17 @@ class Polling:
         hosted_group.touch(member)
         if hosted_group.options.auto_commit:
             self._auto_commit(hosted_group, member)
-        parts = await self._poll_once(hosted_group, member, demand)
-        if not parts and demand.wait_ms > 0:
-            parts = await self._wait(hosted_group, member, generation, demand)
-        if parts:
-            await self._state.durable(group)
+        parts: list[Leased] = []
+        try:
+            await self._poll_once(hosted_group, member, demand, parts)
+            if not parts and demand.wait_ms > 0:
+                await self._wait(hosted_group, member, generation, demand, parts)
+            if parts:
+                await self._state.durable(group)
+        except BaseException:
+            # Nobody will be told of them: it is as if they had not been delivered.
+            self.give_back(group, parts)
+            raise
         self._metrics.polled(group, parts, seconds=time.perf_counter() - started)
         options = hosted_group.options
         return Polled(hosted_group.generation, options.visibility_timeout_ms, parts)
@@ -131,9 +139,25 @@ class Polling:
         for hosted in self._ledgers.of(group.name).values():
             hosted.commit(settle.ack_member(hosted.ledger, member, now_ms=now_ms).events)
 
+    def give_back(self, group: str, parts: Sequence[Leased]) -> None:
+        """Release what was leased for somebody who is gone; what fails expires by itself."""
+        for part in parts:
+            hosted = self._ledgers.of(group).get(part.partition)
+            if hosted is None:
+                continue
+            claim = settle.Claim(part.nonce, set_of(part.order))
+            with contextlib.suppress(GoQueueError):
+                hosted.commit(settle.release(hosted.ledger, claim, hosted.moment()).events)
+                hosted.wake()
+
     async def _wait(
-        self, group: HostedGroup, member: str, generation: int | None, demand: Demand
-    ) -> list[Leased]:
+        self,
+        group: HostedGroup,
+        member: str,
+        generation: int | None,
+        demand: Demand,
+        parts: list[Leased],
+    ) -> None:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + demand.wait_ms / 1_000
         while not self._ledgers.is_stopped:
@@ -143,10 +167,10 @@ class Polling:
             logs = [(hosted.partition, hosted.partition.watch()) for hosted in ledgers]
             watches += [watch for _, watch in mine] + [watch for _, watch in logs]
             try:
-                parts = await self._poll_once(group, member, demand)
+                await self._poll_once(group, member, demand, parts)
                 left = deadline - loop.time()
                 if parts or left <= 0:
-                    return parts
+                    return
                 await asyncio.wait(watches, timeout=left, return_when=asyncio.FIRST_COMPLETED)
             finally:
                 for hosted, watch in mine:
@@ -154,7 +178,6 @@ class Polling:
                 for partition, watch in logs:
                     partition.unwatch(watch)
             group.check_member(member, generation)
-        return []
 
     def _open_all(self, group: HostedGroup, member: str) -> list[HostedLedger]:
         partitions = group.partitions_of(member)
@@ -165,7 +188,9 @@ class Polling:
                 ledgers.append(self._ledgers.open(group.name, group.options, name))
         return ledgers
 
-    async def _poll_once(self, group: HostedGroup, member: str, demand: Demand) -> list[Leased]:
+    async def _poll_once(
+        self, group: HostedGroup, member: str, demand: Demand, parts: list[Leased]
+    ) -> None:
         options = group.options
         ledgers = self._open_all(group, member)
         held = sum(
@@ -174,7 +199,6 @@ class Polling:
         )
         limit = min(demand.limit, options.max_in_flight - held)
         bytes_left = await demand.room.take(demand.bytes_max)
-        parts: list[Leased] = []
         for hosted in self._in_turn(group.name, member, ledgers):
             if limit <= 0 or bytes_left <= 0:
                 break
@@ -184,7 +208,6 @@ class Polling:
                 limit -= leased.rows
                 bytes_left -= leased.size
         demand.room.keep(sum(part.size for part in parts))
-        return parts
 
     def _in_turn(
         self, group: GroupId, member: str, ledgers: list[HostedLedger]

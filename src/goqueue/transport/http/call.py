@@ -10,7 +10,8 @@ from starlette.datastructures import QueryParams
 from starlette.types import Receive, Scope
 
 from goqueue.base.errors import InvalidRequestError, TooLargeError
-from goqueue.transport.http.room import Share
+from goqueue.base.units import parse_duration_ms
+from goqueue.transport.http.room import ReadRoom, Share
 
 T = TypeVar("T")
 
@@ -62,6 +63,17 @@ class Call:
                 return bytes(value)
         return None
 
+    def room_for_reading(self) -> ReadRoom:
+        """Return memory for messages to be read for the reply."""
+        return self._share.for_reading()
+
+    async def gone(self) -> None:
+        """Return when nobody waits for the answer any more. For requests without a body."""
+        while True:
+            event = await self._receive()
+            if event["type"] == "http.disconnect":
+                return
+
     # The query. An empty parameter is an absent one.
 
     def text(self, name: str) -> str | None:
@@ -79,6 +91,19 @@ class Call:
         if number is None or number < least:
             raise InvalidRequestError(f"invalid {name}")
         return number
+
+    def duration_ms(self, name: str, *, default: int, most: int) -> int:
+        """Return a duration of the query, ``most`` at most, or raise naming it."""
+        text = self.text(name)
+        if text is None:
+            return default
+        try:
+            duration_ms = parse_duration_ms(text)
+        except ValueError as error:
+            raise InvalidRequestError(f"invalid {name}: {error}") from error
+        if duration_ms < 0:
+            raise InvalidRequestError(f"invalid {name}: {ascii(text)} is negative")
+        return min(duration_ms, most)
 
     def flag(self, name: str) -> bool:
         """Tell whether a parameter of the query is switched on."""
