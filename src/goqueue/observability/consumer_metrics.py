@@ -1,6 +1,7 @@
 """The counters of what groups take and settle."""
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
 from prometheus_client import Histogram
@@ -67,11 +68,12 @@ class ConsumerMetrics:
         self._commit_latency = histogram(
             "consumer", "offset_commit_latency_seconds", "Time to commit offsets", LABEL
         )
-        self.totals: dict[str, int] = {}
+        self.totals: Counter[str] = Counter()
         """What happened since the broker started, by the names of ``/reliability/stats``."""
 
-    def _count(self, name: str, amount: int) -> None:
-        self.totals[name] = self.totals.get(name, 0) + amount
+    def count(self, name: str, amount: int) -> None:
+        """Count something for ``/reliability/stats``."""
+        self.totals[name] += amount
 
     def polled(self, group: str, parts: Sequence[Part], *, seconds: float) -> None:
         """Count a poll that was answered."""
@@ -88,20 +90,20 @@ class ConsumerMetrics:
             self._consumed.labels(topic, group).inc(part.rows)
             self._consumed_bytes.labels(topic, group).inc(part.size)
         self._batch_size.labels(group).observe(total)
-        self._count("tracked", total)
+        self.count("tracked", total)
 
     def settled(self, group: str, topic: str, verb: str, count: int, *, seconds: float) -> None:
         """Count messages that were settled."""
         counter = self._by_verb.get(verb)
         if counter is not None and count:
             counter.labels(topic, group).inc(count)
-        self._count(verb, count)
+        self.count(verb, count)
         self._ack_latency.labels(topic, verb).observe(seconds)
 
     def expired(self, group: str, topic: str, count: int) -> None:
         """Count messages whose lease ran out."""
         self._expired.labels(topic, group).inc(count)
-        self._count("expired", count)
+        self.count("expired", count)
 
     def committed(
         self, group: str, offsets: Mapping[TopicPartition, object], *, seconds: float
@@ -111,9 +113,10 @@ class ConsumerMetrics:
             self._commits.labels(partition.topic, group).inc()
         self._commit_latency.labels(group).observe(seconds)
 
-    def commit_failed(self, group: str, topic: str, error_type: str) -> None:
+    def commit_failed(self, group: str, topics: Iterable[str], error_type: str) -> None:
         """Count a commit that was refused."""
-        self._commit_errors.labels(topic, group, error_type).inc()
+        for topic in topics:
+            self._commit_errors.labels(topic, group, error_type).inc()
 
     def forget(self, group: str) -> None:
         """Drop the series of a deleted group."""
@@ -127,5 +130,9 @@ class ConsumerMetrics:
 
     def forget_topic(self, topic: str) -> None:
         """Drop the series of a deleted topic."""
-        for metric in (*self._by_verb.values(), self._expired, self._ack_latency, self._commits):
+        metrics = (
+            *self._by_verb.values(), self._expired, self._ack_latency, self._commits,
+            self._commit_errors,
+        )  # fmt: skip
+        for metric in metrics:
             metric.remove_by_labels({"topic": topic})

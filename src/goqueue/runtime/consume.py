@@ -1,5 +1,6 @@
 """Consuming: what members of groups do with the messages they leased."""
 
+import contextlib
 import time
 from collections.abc import Mapping, Sequence
 
@@ -7,6 +8,7 @@ import msgspec
 from pyroaring import BitMap64
 
 from goqueue.base.errors import (
+    GoQueueError,
     InvalidRequestError,
     PartitionNotAssignedError,
     TopicNotFoundError,
@@ -20,12 +22,13 @@ from goqueue.core.delivery.settle import Claim, Policy, Refused, Settled
 from goqueue.observability.consumer_metrics import ConsumerMetrics
 from goqueue.observability.metrics import Metrics
 from goqueue.runtime.clock import Clock
+from goqueue.runtime.consumer_gauges import consumer_metrics
 from goqueue.runtime.groups import Groups
 from goqueue.runtime.hosted_group import GroupNews
 from goqueue.runtime.hosted_ledger import HostedLedger
 from goqueue.runtime.ledgers import Ledgers
 from goqueue.runtime.polling import Demand, Polled, Polling
-from goqueue.runtime.progress import Progress, progress_of
+from goqueue.runtime.progress import Progress, look_at_oldest, progress_of
 from goqueue.runtime.state_log import StateLog
 from goqueue.runtime.topic import Topic
 
@@ -64,6 +67,7 @@ class Consumption:
             state, topics, groups, self.ledgers, clock=clock, metrics=self.metrics
         )
         groups.watch(self._hear)
+        metrics.collect_from(lambda: consumer_metrics(self.ledgers, groups, clock))
 
     def __repr__(self) -> str:
         return f"<Consumption of {self.ledgers!r}>"
@@ -154,12 +158,18 @@ class Consumption:
         """Settle everything before the offsets, for the owner of their partitions."""
         started = time.perf_counter()
         hosted_group = self._groups.get(group)
-        hosted_group.check_member(member, generation)
-        hosted_group.touch(member)
-        for name, offset in offsets.items():
-            if not hosted_group.owns(member, name):
-                raise PartitionNotAssignedError("partition not assigned to this member")
-            self._check_offset(name, offset)
+        try:
+            hosted_group.check_member(member, generation)
+            hosted_group.touch(member)
+            for name, offset in offsets.items():
+                if not hosted_group.owns(member, name):
+                    raise PartitionNotAssignedError("partition not assigned to this member")
+                self._check_offset(name, offset)
+        except GoQueueError as error:
+            # Only topics the group reads: a stranger's words make no new series.
+            topics = {name.topic for name in offsets} & set(hosted_group.topics)
+            self.metrics.commit_failed(group, topics, error.code)
+            raise
         for name, offset in offsets.items():
             hosted = self.ledgers.open(group, hosted_group.options, name)
             hosted.commit(settle.commit(hosted.ledger, offset).events)
@@ -215,6 +225,12 @@ class Consumption:
         return [
             await progress_of(hosted, self._clock) for hosted in self.ledgers.of(group).values()
         ]
+
+    async def look_at_ages(self) -> None:
+        """Find out how old the oldest message of every ledger is, for those who read gauges."""
+        for hosted in self.ledgers:
+            with contextlib.suppress(GoQueueError):
+                await look_at_oldest(hosted)
 
     def _check_offset(self, name: TopicPartition, offset: Offset) -> None:
         topic = self._topics.get(name.topic)

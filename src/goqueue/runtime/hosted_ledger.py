@@ -54,6 +54,10 @@ class HostedLedger:
         self._tell = tell
         self._news: set[asyncio.Future[None]] = set()
         self.is_closed = False
+        self.changed_ms = 0
+        """When the group last changed something here, by the clock on the wall; 0 is not known."""
+        self.oldest: tuple[Offset, int] | None = None
+        """The oldest message to be delivered that was looked at, and its time in milliseconds."""
         # Guards the reading between a pick and its lease: one poll of a ledger at a time.
         self.turn = asyncio.Lock()
         partition.queue.watch_due(self._due)
@@ -93,6 +97,9 @@ class HostedLedger:
         self._state.write(self.key, home=self.group, events=found, snapshot=self.ledger.snapshot)
         for event in found:
             self.ledger.apply(event)
+            if isinstance(event, events.Acked):
+                self.partition.queue.count_consumed(event.offsets)
+        self.changed_ms = self._clock.now_ms()
         self._tell(self, found)
 
     def durable(self) -> asyncio.Future[None]:
@@ -156,6 +163,20 @@ class HostedLedger:
         return max(self.partition.visible_offset - behind, 0) - settled
 
     def first_unsettled(self) -> Offset | None:
-        """Return the oldest message that is not settled."""
-        offset = max(self.ledger.committed, self.partition.log.start_offset)
-        return Offset(offset) if offset < self.partition.visible_offset else None
+        """Return the oldest message that is not settled; what waits for its time does not count."""
+        view = self.view()
+        offset, end = max(self.ledger.committed, view.start_offset), view.end_offset
+        if offset >= end:
+            return None
+        if offset not in view.hidden and offset not in view.cancelled:
+            return Offset(offset)
+        window = BitMap64()
+        window.add_range(offset, end)
+        rest = window - self.ledger.done - view.hidden - view.cancelled
+        return Offset(rest.min()) if rest else None
+
+    def age_ms(self, now_ms: int) -> int:
+        """Return the age of the oldest unsettled message, as far as somebody looked at it."""
+        if self.oldest is None or self.oldest[0] != self.first_unsettled():
+            return 0
+        return max(now_ms - self.oldest[1], 0)

@@ -11,6 +11,7 @@ from goqueue.base.ids import GroupId, Offset, TopicName, TopicPartition
 from goqueue.core.delivery import events, settle
 from goqueue.core.delivery.events import Event
 from goqueue.core.delivery.ledger import Ledger
+from goqueue.core.delivery.runs import count_of
 from goqueue.core.delivery.settle import Policy
 from goqueue.core.groups.options import EARLIEST, GroupOptions
 from goqueue.observability.consumer_metrics import ConsumerMetrics
@@ -211,7 +212,11 @@ class Ledgers:
         """Act on what was just committed to a ledger."""
         is_news = is_doom = False
         for event in found:
-            is_doom = is_doom or isinstance(event, events.Doomed)
+            if isinstance(event, events.Doomed):
+                is_doom = True
+                self._metrics.count("doomed", count_of(event.offsets))
+            elif isinstance(event, events.Returned) and event.is_counted:
+                self._metrics.count("retried", count_of(event.offsets))
             is_news = is_news or not isinstance(event, events.Leased | events.Extended)
         self._watch_time(hosted)
         if is_news:

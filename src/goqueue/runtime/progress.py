@@ -30,6 +30,7 @@ class Progress(NamedTuple):
 
 async def progress_of(hosted: HostedLedger, clock: Clock) -> Progress:
     """Return how far a ledger is."""
+    await look_at_oldest(hosted)
     ledger, view = hosted.ledger, hosted.view()
     hidden = view.hidden
     begin, end = max(ledger.committed, view.start_offset), view.end_offset
@@ -43,17 +44,21 @@ async def progress_of(hosted: HostedLedger, clock: Clock) -> Progress:
         waiting=len(ledger.waiting.offsets),
         delayed=delayed,
         dead=ledger.outcomes[OUTCOME_INDEX[events.DEAD]] + len(ledger.dooms),
-        lag_ms=await _age_ms(hosted, clock),
+        lag_ms=hosted.age_ms(clock.now_ms()),
     )
 
 
-async def _age_ms(hosted: HostedLedger, clock: Clock) -> int:
+async def look_at_oldest(hosted: HostedLedger) -> None:
+    """Find out how old the oldest unsettled message is; each is read once."""
     offset = hosted.first_unsettled()
     if offset is None:
-        return 0
+        hosted.oldest = None
+        return
+    if hosted.oldest is not None and hosted.oldest[0] == offset:
+        return
     piece = await hosted.partition.read(offset, end_offset=Offset(offset + 1), bytes_max=1)
     if not piece.frames:
-        return 0
+        return
     header = read_header(piece.frames)
     if header.flags & CONTROL:
         return 0
@@ -61,4 +66,4 @@ async def _age_ms(hosted: HostedLedger, clock: Clock) -> int:
     if header.is_batch:
         frame = piece.frames[: header.size]
         first_ms = batch_fields(header, frame).first_timestamp_us // US_PER_MS
-    return max(clock.now_ms() - first_ms, 0)
+    hosted.oldest = (offset, first_ms)

@@ -4,7 +4,7 @@ Noted at append, before anybody can read the messages; kept beside the log like 
 that a start replays a short tail only.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 import numpy as np
@@ -122,6 +122,18 @@ class QueueIndex:
         for lane in self.lanes:
             lane.remove_range(0, start_offset)
         self.schedule.trim(start_offset)
+
+    def count_consumed(self, runs: Sequence[int]) -> None:
+        """Count messages that a group has acked, by priority."""
+        normal = 0
+        for start, end in zip(runs[::2], runs[1::2], strict=True):
+            normal += end - start
+            for lane, offsets in enumerate(self.lanes):
+                if offsets:
+                    count = offsets.range_cardinality(start, end)
+                    self.consumed[lane] += count
+                    normal -= count
+        self.consumed[PRIORITY_NORMAL] += normal
 
     # Reading.
 

@@ -5,8 +5,15 @@ from pathlib import Path
 
 import pytest
 
+from goqueue.runtime import broker as broker_module
 from goqueue.testing.clock import FakeClock
 from tests.transport.http.running import Running
+
+
+@pytest.fixture(autouse=True)
+def _few_state_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Fifty logs take longer to make than most tests.
+    monkeypatch.setattr(broker_module, "STATE_PARTITIONS", 2)
 
 
 @pytest.fixture

@@ -74,9 +74,7 @@ class AckBatchRoutes:
         common = Terms(read_reason(batch.reason), read_delay_ms(batch.delay), extension_ms)
         texts, terms = _spread(batch, common)
         field = "messages" if batch.receipts is None else "receipts"
-        claims, misfits = claim_all(
-            self._broker.consume.ledgers, parse_all(texts, field), terms
-        )
+        claims, misfits = claim_all(self._broker.consume.ledgers, parse_all(texts, field), terms)
         outcomes = await self._settle(verb, claims)
         return json_reply(self._reply(verb, outcomes, misfits))
 

@@ -106,8 +106,8 @@ def claim_all(
         if claim is None:
             claim = claims[key] = Claim(hosted, receipt.nonce, own, {})
         if receipt.offset in claim.places:
-            error = StaleReceiptError(f"offset {receipt.offset} is settled by the same request")
-            misfits.append(Misfit(place, error))
+            twice = StaleReceiptError(f"offset {receipt.offset} is settled by the same request")
+            misfits.append(Misfit(place, twice))
             continue
         claim.places[receipt.offset] = place
     return list(claims.values()), misfits

@@ -102,7 +102,7 @@ class Call:
         except ValueError as error:
             raise InvalidRequestError(f"invalid {name}: {error}") from error
         if duration_ms < 0:
-            raise InvalidRequestError(f"invalid {name}: {ascii(text)} is negative")
+            raise InvalidRequestError(f"invalid {name}: {text!a} is negative")
         return min(duration_ms, most)
 
     def flag(self, name: str) -> bool:

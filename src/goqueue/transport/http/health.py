@@ -125,6 +125,7 @@ class HealthRoutes:
         if not self._broker.is_ready:
             status = HTTPStatus.SERVICE_UNAVAILABLE
             return refusal(status, "the broker is stopping", code="shutting_down")
+        await self._broker.consume.look_at_ages()
         return raw_reply(self._broker.metrics.render(), media_type=CONTENT_TYPE)
 
     def _verdict(self) -> Response:

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from typing import Final
+from typing import Any, Final
 
 from goqueue.base.errors import GoQueueError
 from goqueue.runtime.broker import Broker
@@ -43,10 +43,9 @@ class PollWait:
     async def _until_either(self, poll: asyncio.Future[Polled], gone: asyncio.Future[None]) -> None:
         pause = self._broker.groups.get(self._group).options.session_timeout_ms / 1_000 / LIVE_SIGNS
         while True:
-            done, _ = await asyncio.wait(
-                [poll, gone], timeout=pause, return_when=asyncio.FIRST_COMPLETED
-            )
-            if done:
+            either: list[asyncio.Future[Any]] = [poll, gone]
+            await asyncio.wait(either, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
+            if poll.done() or gone.done():
                 return
             with contextlib.suppress(GoQueueError):
                 self._broker.groups.get(self._group).touch(self._member)

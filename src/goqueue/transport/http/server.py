@@ -66,6 +66,8 @@ class HttpServer:
         server.close()
         if self._date_timer is not None:
             self._date_timer.cancel()
+        # Nobody waits any longer for messages that would not be settled here.
+        self._broker.consume.ledgers.stop()
         for connection in list(self._state.connections):
             connection.shutdown()
         await self._drain(self._broker.config.shutdown_timeout_ms / SECOND_MS)

@@ -13,7 +13,7 @@ class OffsetCommit(msgspec.Struct, frozen=True, kw_only=True):
     """Where a member's partitions are to be read on; everything before is settled."""
 
     member_id: str
-    generation: Annotated[int, msgspec.Meta(ge=0, lt=2**63)] | None = None
+    generation: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)] | None = None
     offsets: Offsets
 
 

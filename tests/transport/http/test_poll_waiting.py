@@ -1,0 +1,159 @@
+"""Polls that wait: woken by news, ended by a client that goes away, cut by no other timeout."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, cast
+
+import pytest
+
+from goqueue.base.ids import MemberId
+from goqueue.runtime.polling import Demand
+from goqueue.testing.clock import FakeClock
+from goqueue.transport.http import connection, poll_wait
+from goqueue.transport.http.call import Call, DisconnectedError
+from goqueue.transport.http.poll_wait import PollWait
+from tests.transport.http.queueing import Worker, fill, values
+from tests.transport.http.running import TIMEOUT_SECONDS, Running
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    """Wait until something is so, asking again and again."""
+    deadline = time.monotonic() + TIMEOUT_SECONDS
+    while not is_so():
+        assert time.monotonic() < deadline, "it never became so"
+
+
+def under_way(server: Running) -> int:
+    """Return how many requests are being answered."""
+    return server.inside(lambda: len(server.http._state.tasks))  # noqa: SLF001 - nothing else tells
+
+
+def in_flight(worker: Worker) -> int:
+    lag = worker.server.get(f"/groups/{worker.group}/lag").json()
+    return sum(part["in_flight"] for part in lag["partitions"])
+
+
+@contextmanager
+def waiting(worker: Worker, timeout: str = "60s") -> Iterator[Any]:
+    """Poll in another thread; the poll has begun to wait when this goes on."""
+    with ThreadPoolExecutor(1) as pool:
+        poll = pool.submit(lambda: worker.poll(timeout=timeout))
+        until(lambda: under_way(worker.server) == 1)
+        yield poll
+
+
+@pytest.fixture
+def worker(server: Running) -> Worker:
+    server.create(num_partitions=1)
+    return Worker(server, mode="shared")
+
+
+def test_a_waiting_poll_gets_what_is_published(worker: Worker) -> None:
+    """It is answered when there is something, not when its time is over."""
+    with waiting(worker) as poll:
+        fill(worker.server, 2)
+        found = values(poll.result(TIMEOUT_SECONDS))
+
+    assert found in (["m0"], ["m0", "m1"])
+
+
+def test_no_timeout_of_the_server_cuts_a_wait(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A poll may wait longer than anything else on a connection (trap G4)."""
+    for name in ("HEAD_SECONDS_MAX", "WRITE_SECONDS_MAX"):
+        monkeypatch.setattr(connection, name, 0.05)
+    with worker.server.connect() as peer:
+        path = f"/groups/billing/poll?member_id={worker.member}&timeout=500ms"
+        peer.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+        answer = b""
+        while chunk := peer.recv(65_536):
+            answer += chunk
+
+    assert answer.startswith(b"HTTP/1.1 200")
+    assert b'"messages":{}' in answer
+
+
+def test_a_client_that_goes_away_leaves_nothing_leased(worker: Worker) -> None:
+    """Its poll ends with its connection: what comes later goes to others, as a first delivery."""
+    server = worker.server
+    other = Worker(server, mode="shared")
+    with server.connect() as peer:
+        path = f"/groups/billing/poll?member_id={worker.member}&timeout=60s"
+        peer.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        until(lambda: under_way(server) == 1)
+    until(lambda: under_way(server) == 0)
+    fill(server, 3)
+    messages = other.poll()
+
+    assert values(messages) == ["m0", "m1", "m2"]
+    assert {one["delivery_count"] for one in messages} == {1}
+
+
+class _Leaving:
+    """A client that is gone after some turns of the loop."""
+
+    def __init__(self, turns: int) -> None:
+        self._turns = turns
+
+    async def gone(self) -> None:
+        for _ in range(self._turns):
+            await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("turns", range(12))
+def test_whenever_a_client_goes_away_nothing_stays_leased(worker: Worker, turns: int) -> None:
+    """Before the lease, during its sync or just before the answer: all is given back."""
+    fill(worker.server, 5)
+    call = cast("Call", _Leaving(turns))
+    wait = PollWait(worker.server.broker, call, "billing", worker.member)
+    try:
+        polled = worker.server.await_inside(wait.run(None, Demand(100, 1_000_000, 0)))
+    except DisconnectedError:
+        assert in_flight(worker) == 0
+        messages = worker.poll()
+        assert {one["delivery_count"] for one in messages} == {1}
+        assert len(messages) == 5
+    else:
+        assert sum(part.rows for part in polled.parts) == 5
+
+
+def test_a_stopping_server_lets_waiting_polls_go(worker: Worker) -> None:
+    """They are answered, empty, and the server stops at once."""
+    with waiting(worker) as poll:
+        worker.server.stop()
+        assert poll.result(TIMEOUT_SECONDS) == []
+
+
+def test_a_member_that_waits_is_alive(
+    worker: Worker, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A poll may wait longer than the session: its open connection is a sign of life."""
+    monkeypatch.setattr(poll_wait, "LIVE_SIGNS", 3_000)
+    groups = worker.server.broker.groups
+    with waiting(worker) as poll:
+        for _ in range(3):
+            clock.advance(20_000)
+            until(
+                lambda: worker.server.inside(
+                    lambda: groups.get("billing").heard_at_ms(MemberId(worker.member))
+                )
+                == clock.now_ms()
+            )
+            worker.server.inside(groups.sweep)
+        fill(worker.server, 1)
+        assert values(poll.result(TIMEOUT_SECONDS)) == ["m0"]
+
+
+def test_a_wait_ends_when_the_member_is_gone(worker: Worker) -> None:
+    """A member that leaves while its poll waits is told so."""
+    with ThreadPoolExecutor(1) as pool:
+        poll = pool.submit(lambda: worker.ask(timeout="60s"))
+        until(lambda: under_way(worker.server) == 1)
+        worker.server.post("/groups/billing/leave", {"member_id": worker.member})
+        reply = poll.result(TIMEOUT_SECONDS)
+
+    assert reply.status_code == 404
