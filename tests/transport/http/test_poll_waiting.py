@@ -138,10 +138,12 @@ def test_a_member_that_waits_is_alive(
         for _ in range(3):
             clock.advance(20_000)
             until(
-                lambda: worker.server.inside(
-                    lambda: groups.get("billing").heard_at_ms(MemberId(worker.member))
+                lambda: (
+                    worker.server.inside(
+                        lambda: groups.get("billing").heard_at_ms(MemberId(worker.member))
+                    )
+                    == clock.now_ms()
                 )
-                == clock.now_ms()
             )
             worker.server.inside(groups.sweep)
         fill(worker.server, 1)

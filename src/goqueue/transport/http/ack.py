@@ -9,6 +9,7 @@ from starlette.responses import Response
 from goqueue.base.units import US_PER_MS, format_duration_ms
 from goqueue.core.delivery.receipt import Receipt, parse_receipt
 from goqueue.core.delivery.settle import Settled
+from goqueue.core.dlq.names import dlq_of
 from goqueue.runtime.broker import Broker
 from goqueue.runtime.clock import Clock
 from goqueue.transport.http.ack_claims import Claim, Terms, find_home
@@ -20,7 +21,6 @@ from goqueue.wire.http import settling
 from goqueue.wire.times import format_time_us
 
 TAG: Final = "groups"
-DLQ_SUFFIX: Final = ".dlq"
 _ACK: Final = msgspec.json.Decoder(settling.Ack)
 _NACK: Final = msgspec.json.Decoder(settling.Nack)
 _REJECT: Final = msgspec.json.Decoder(settling.Reject)
@@ -97,7 +97,7 @@ class AckRoutes:
                 offset=receipt.offset,
                 delivery_count=receipt.delivery_count,
                 next_visible_at=None if is_dead else wall_time(self._broker.clock, settled.due_ms),
-                dlq_topic=receipt.topic + DLQ_SUFFIX if is_dead else None,
+                dlq_topic=dlq_of(receipt.topic) if is_dead else None,
             )
         )
 
@@ -112,7 +112,7 @@ class AckRoutes:
                 topic=receipt.topic,
                 partition=receipt.partition,
                 offset=receipt.offset,
-                dlq_topic=receipt.topic + DLQ_SUFFIX,
+                dlq_topic=dlq_of(receipt.topic),
                 reason=reason,
             )
         )

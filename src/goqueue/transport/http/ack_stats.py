@@ -2,6 +2,7 @@
 
 from typing import Final
 
+import msgspec
 from starlette.responses import Response
 
 from goqueue.runtime.broker import Broker
@@ -55,4 +56,5 @@ class ReliabilityRoutes:
         return json_reply(stats)
 
     def _dead_letters(self) -> DeadLetterStats:
-        return DeadLetterStats()
+        stats = self._broker.dead_letters.meter.stats
+        return DeadLetterStats(**msgspec.structs.asdict(stats))
