@@ -61,7 +61,7 @@ async def look_at_oldest(hosted: HostedLedger) -> None:
         return
     header = read_header(piece.frames)
     if header.flags & CONTROL:
-        return 0
+        return
     first_ms = header.timestamp_ns // NS_PER_MS
     if header.is_batch:
         frame = piece.frames[: header.size]
