@@ -216,6 +216,13 @@ GOOD_HEADERS: dict[Operation, list[object]] = {
     Operation.PRODUCE: [TOPIC, "all", [[0, 0]]],
     Operation.FETCH: [TOPIC, 1_000, 0, [[0, 0, None]]],
     Operation.OFFSETS: [TOPIC, None],
+    Operation.JOIN_GROUP: ["fuzz", "a", [TOPIC], "eager", "sticky", None, {"max_retries": 3}],
+    Operation.HEARTBEAT: ["fuzz", "a-0", 1],
+    Operation.LEAVE_GROUP: ["fuzz", "a-0"],
+    Operation.REVOKED: ["fuzz", "a-0", 1, [[TOPIC, [0]]]],
+    Operation.DESCRIBE_GROUP: ["fuzz"],
+    Operation.LIST_GROUPS: [],
+    Operation.DELETE_GROUP: ["fuzz", True],
 }
 
 

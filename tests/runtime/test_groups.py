@@ -217,6 +217,42 @@ def test_what_is_not_given_up_in_time_is_taken() -> None:
     run(main())
 
 
+def test_the_sweep_runs_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody has to ask: a session that is over ends at the next sweep."""
+    monkeypatch.setattr(groups_module, "SWEEP_INTERVAL_MS", 1)
+
+    async def main() -> None:
+        rig = await start()
+        hosted, _ = await join(rig, "a")
+        news = hosted.news()
+        rig.clock.advance(SESSION_MS)
+        await news
+        assert hosted.state is State.EMPTY
+        await rig.stop()
+
+    run(main())
+
+
+def test_a_broker_that_stood_still_expires_nobody() -> None:
+    """A minute in which the process was stopped does not count against members."""
+
+    async def main() -> None:
+        rig = await start()
+        hosted, member = await join(rig, "a")
+        rig.clock.advance(60_000)
+        rig.broker.groups.sweep(late_ms=59_000)
+        assert list(hosted.members) == [member]
+        rig.clock.advance(SESSION_MS - 1_001)
+        rig.broker.groups.sweep(late_ms=groups_module.STALL_MS)
+        assert list(hosted.members) == [member]
+        rig.clock.advance(1)
+        rig.broker.groups.sweep()
+        assert hosted.state is State.EMPTY
+        await rig.stop()
+
+    run(main())
+
+
 def test_the_clock_on_the_wall_ends_no_session() -> None:
     """A jump of a day on the wall's clock leaves everybody where they are."""
 
@@ -243,6 +279,9 @@ def test_topics_that_come_and_go_are_followed() -> None:
         rig.broker.delete_topic("orders")
         assert news.done()
         assert [one.topic for one in hosted.partitions_of(member)] == ["events"]
+        # Coming back with the subscription it has is no error, though one topic is gone.
+        again = await join(rig, "a", topics=("events", "orders"), member_id=member)
+        assert again == (hosted, member)
         assert not hosted.owns(member, orders(0)[0])
         rig.broker.create_topic("orders", partitions=2)
         assert len(hosted.partitions_of(member)) == 3

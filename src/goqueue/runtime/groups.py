@@ -30,7 +30,7 @@ from goqueue.runtime.topic import Topic
 
 SWEEP_INTERVAL_MS: Final = SECOND_MS
 STALL_MS: Final = 2 * SECOND_MS
-"""A sweep that comes later than this found a broker that could not hear anybody."""
+"""By so much later, and the broker could not hear anybody."""
 TOKEN_BYTES: Final = 8
 
 log = get_logger("goqueue.groups")
@@ -114,10 +114,10 @@ class Groups:
             hosted = self._host(GroupId(key.removeprefix(KEY_PREFIX)))
             hosted.recover(events)
             self._groups[hosted.name] = hosted
-        self.recount()
 
     def start(self) -> None:
-        """Begin to sweep."""
+        """Follow what happened to topics meanwhile, when all who watch are there; then sweep."""
+        self.recount()
         self._task = asyncio.get_running_loop().create_task(self._sweep_on())
 
     async def stop(self) -> None:
@@ -212,12 +212,17 @@ class Groups:
                 continue
             self._change(hosted, lambda group: group.recount(partitions=self._counts).events)
 
-    def sweep(self) -> None:
-        """Let those go that were silent for too long, and take what was not given up in time."""
+    def sweep(self, *, late_ms: int = 0) -> None:
+        """Let those go that were silent for too long, and take what was not given up in time.
+
+        A process that stood still heard nobody: time by which a sweep is late does not count.
+        """
         now_ms = self._clock.monotonic_ms()
         for hosted in list(self._groups.values()):
             if not hosted.members:
                 continue
+            if late_ms > STALL_MS:
+                hosted.group.excuse(late_ms, now_ms=now_ms)
             hosted.note_late()
             self._change(
                 hosted, lambda group: group.expire(partitions=self._counts, now_ms=now_ms).events
@@ -255,12 +260,8 @@ class Groups:
         while True:
             began = loop.time()
             await asyncio.sleep(SWEEP_INTERVAL_MS / 1_000)
-            # A process that stood still heard nobody: that time does not count against members.
             late_ms = int((loop.time() - began) * 1_000) - SWEEP_INTERVAL_MS
-            if late_ms > STALL_MS:
-                for hosted in self._groups.values():
-                    hosted.group.excuse(late_ms)
             try:
-                self.sweep()
+                self.sweep(late_ms=late_ms)
             except Exception:
                 log.exception("a sweep of the groups failed")

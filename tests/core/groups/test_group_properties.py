@@ -58,9 +58,10 @@ class GroupMachine(RuleBasedStateMachine):
     @rule(topics=subscriptions, data=st.data())
     def rejoin(self, topics: list[TopicName], data: st.DataObject) -> None:
         member = data.draw(st.sampled_from(sorted(self.topics)))
-        if any(topic not in self.partitions for topic in topics):
+        if any(topic not in self.partitions for topic in set(topics) - self.topics[member]):
+            self._refused(topics, member)
             return
-        is_same = self.group.members[member].topics == tuple(topics)
+        is_same = self.topics[member] == set(topics)
         decision = self._join(topics, member, MemberId("unused"))
         assert bool(decision.events) is not is_same
         self._commit(decision)

@@ -90,3 +90,50 @@ def test_any_topic_is_answered(broker: Running, body: object) -> None:
     assert reply.status_code in {201, 400, 409}
     if reply.status_code == 201:
         assert broker.client.delete(f"/topics/{reply.json()['name']}").status_code == 200
+
+
+JOINS = st.fixed_dictionaries(
+    {"client_id": st.just("a") | VALUES, "topics": st.just(["orders"]) | VALUES},
+    optional={
+        "member_id": VALUES,
+        "protocol": st.sampled_from(["eager", "cooperative"]) | VALUES,
+        "assignor": st.sampled_from(["sticky", "range"]) | VALUES,
+        "mode": st.sampled_from(["shared", "exclusive"]) | VALUES,
+        "visibility_timeout": st.sampled_from(["1s", "13h", "-1s"]) | VALUES,
+        "max_retries": st.integers() | VALUES,
+        "auto_commit": VALUES,
+    },
+)
+SAYINGS = st.fixed_dictionaries(
+    {"member_id": st.text(max_size=5) | VALUES},
+    optional={"generation": st.integers() | VALUES, "revoked_partitions": VALUES},
+)
+
+
+@given(body=VALUES | JOINS, route=st.sampled_from(["join", "join/cooperative"]))
+def test_any_join_is_answered(broker: Running, body: object, route: str) -> None:
+    """A join of anything makes a member or is refused with a reason; and a refused one no group."""
+    reply = broker.post(f"/groups/any/{route}", body)
+
+    assert reply.status_code in {200, 400, 404, 409}
+    if reply.status_code == 200:
+        assert broker.client.delete("/groups/any", params={"force": "1"}).status_code == 200
+    assert broker.get("/groups").json() == {"groups": []}
+
+
+@given(
+    body=VALUES | SAYINGS,
+    route=st.sampled_from(
+        ["heartbeat", "heartbeat/cooperative", "leave", "leave/cooperative", "revoke"]
+    ),
+)
+def test_any_word_of_a_member_is_answered(broker: Running, body: object, route: str) -> None:
+    """Whatever a stranger says to a group, it is refused and the group stays as it is."""
+    joined = broker.post("/groups/words/join", {"client_id": "a", "topics": ["orders"]}).json()
+    reply = broker.post(f"/groups/words/{route}", body)
+    shown = broker.get("/groups/words").json()
+    broker.client.delete("/groups/words", params={"force": "true"})
+
+    assert reply.status_code in {400, 404, 409}
+    assert [member["id"] for member in shown["members"]] == joined["members"]
+    assert shown["generation"] == joined["generation"]

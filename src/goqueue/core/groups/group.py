@@ -57,11 +57,11 @@ class Group(Roster):
     ) -> Decision[Event, MemberId]:
         """Let a client in, or back in; ``now_ms`` is the wall's, for people to read."""
         client_id = check_client_id(request.client_id)
-        topics = check_topics(request.topics, partitions)
         known = None if request.member_id is None else self.get(request.member_id)
+        topics = check_topics(request.topics, partitions, known=known.topics if known else ())
         opening = self._open(request, now_ms)
         options = opening[0].options if opening else self.options
-        if known is not None and known.topics == topics:
+        if known is not None and set(known.topics) == set(topics):
             return Decision((), known.id)
         if known is None and len(self.members) >= GROUP_MEMBERS_MAX:
             raise OverloadedError(f"the group has {GROUP_MEMBERS_MAX} members")

@@ -48,9 +48,12 @@ def check_client_id(client_id: object) -> str:
 
 
 def check_topics(
-    topics: Sequence[object], partitions: Mapping[TopicName, int]
+    topics: Sequence[object], partitions: Mapping[TopicName, int], *, known: Sequence[TopicName]
 ) -> tuple[TopicName, ...]:
-    """Return the topics of a subscription, each once, or raise; all of them must exist."""
+    """Return the topics of a subscription, each once, or raise.
+
+    All must exist but those the member reads already: one of them may have been deleted.
+    """
     if not topics:
         raise InvalidRequestError("at least one topic is required")
     if len(topics) > GROUP_TOPICS_MAX:
@@ -59,6 +62,6 @@ def check_topics(
     for topic in checked:
         if is_internal(topic):
             raise InvalidNameError("topic names beginning with '__' belong to the broker")
-        if topic not in partitions:
+        if topic not in partitions and topic not in known:
             raise TopicNotFoundError(f"topic not found: {topic}")
     return checked

@@ -231,10 +231,10 @@ class Roster:
             known = self._deadlines_ms
             self._deadlines_ms = {member: known.get(member, last_ms) for member in self.pending}
 
-    def excuse(self, duration_ms: int) -> None:
+    def excuse(self, duration_ms: int, *, now_ms: int) -> None:
         """Let a time not count in which nobody could have been heard."""
-        for member in self._heard_ms:
-            self._heard_ms[member] += duration_ms
+        for member, heard_ms in self._heard_ms.items():
+            self._heard_ms[member] = min(heard_ms + duration_ms, now_ms)
         for member in self._deadlines_ms:
             self._deadlines_ms[member] += duration_ms
 

@@ -13,6 +13,8 @@ from collections.abc import Set as AbstractSet
 
 from goqueue.base.ids import MemberId, PartitionId, TopicName, TopicPartition
 
+_Pile = dict[MemberId | None, list[int]]
+
 
 def assign_sticky(
     members: Mapping[MemberId, AbstractSet[TopicName]],
@@ -47,15 +49,13 @@ class _Balance:
             for topic in members[member]:
                 self._readers.setdefault(topic, []).append(member)
         self._load = dict.fromkeys(self._members, 0)
-        # Two piles by member and topic: what it had before, and what it was given here.
-        self._kept: dict[MemberId, dict[TopicName, set[int]]] = {m: {} for m in self._members}
-        self._given: dict[MemberId, dict[TopicName, set[int]]] = {m: {} for m in self._members}
-        self._first_owner: dict[TopicPartition, MemberId] = {}
+        # By member, topic and who had them before: nobody, itself or another.
+        self._piles: dict[MemberId, dict[TopicName, _Pile]] = {m: {} for m in self._members}
 
     def owned_by(self, member: MemberId) -> Iterable[TopicPartition]:
         """Yield what a member owns."""
-        for piles in (self._kept[member], self._given[member]):
-            for topic, numbers in piles.items():
+        for topic, pile in self._piles[member].items():
+            for numbers in pile.values():
                 for number in numbers:
                     yield TopicPartition(topic, PartitionId(number))
 
@@ -70,11 +70,10 @@ class _Balance:
         free = set(range(count))
         for member in self._readers.get(topic, ()):
             mine = free.intersection(held.get(member, ()))
-            free -= mine
-            self._kept[member][topic] = mine
-            self._load[member] += len(mine)
-            for number in mine:
-                self._first_owner[TopicPartition(topic, PartitionId(number))] = member
+            if mine:
+                free -= mine
+                self._piles[member][topic] = {member: sorted(mine)}
+                self._load[member] += len(mine)
         return sorted(free)
 
     def give(self, topic: TopicName, numbers: Iterable[int]) -> None:
@@ -85,7 +84,7 @@ class _Balance:
         heapq.heapify(heap)
         for number in numbers:
             load, member = heap[0]
-            self._given[member].setdefault(topic, set()).add(number)
+            self._piles[member].setdefault(topic, {}).setdefault(None, []).append(number)
             self._load[member] = load + 1
             heapq.heapreplace(heap, (load + 1, member))
 
@@ -120,7 +119,7 @@ class _Balance:
         queue = deque([start])
         while queue:
             giver = queue.popleft()
-            for topic in sorted(self._topics_of(giver) - topics_seen):
+            for topic in sorted(self._piles[giver].keys() - topics_seen):
                 topics_seen.add(topic)
                 reached = [one for one in self._readers[topic] if one not in seen]
                 seen.update(reached)
@@ -132,21 +131,17 @@ class _Balance:
         settled |= seen
         return []
 
-    def _topics_of(self, member: MemberId) -> set[TopicName]:
-        held = (self._kept[member].items(), self._given[member].items())
-        return {topic for piles in held for topic, numbers in piles if numbers}
-
     def _move(self, topic: TopicName, giver: MemberId, taker: MemberId) -> None:
-        """Hand one partition on, rather one that would move anyway, rather home than away."""
-        given = self._given[giver].get(topic, set())
-        kept = self._kept[giver].get(topic, set())
-        pile = given or kept
-        names = {TopicPartition(topic, PartitionId(number)): number for number in pile}
-        home = [number for name, number in names.items() if self._first_owner.get(name) == taker]
-        number = max(home) if home else max(pile)
-        pile.remove(number)
-        target = self._kept if home else self._given
-        target[taker].setdefault(topic, set()).add(number)
+        """Hand one partition on, rather home than away, rather one that would move anyway."""
+        pile = self._piles[giver][topic]
+        strangers = (owner for owner in pile if owner != giver)
+        owner = taker if taker in pile else next(strangers, giver)
+        number = pile[owner].pop()
+        if not pile[owner]:
+            del pile[owner]
+        if not pile:
+            del self._piles[giver][topic]
+        self._piles[taker].setdefault(topic, {}).setdefault(owner, []).append(number)
         self._load[giver] -= 1
         self._load[taker] += 1
 
