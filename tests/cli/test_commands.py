@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import typer
 import yaml
@@ -13,6 +14,7 @@ from goqueue.cli.main import app
 from tests.cli.running import BrokerProcess, Run
 
 TOPIC = "catalogue-of-commands"
+GROUP = "those-who-read-it"
 
 EXAMPLES: dict[tuple[str, ...], tuple[str, ...]] = {
     ("topic", "create"): (TOPIC, "--if-not-exists"),
@@ -26,6 +28,10 @@ EXAMPLES: dict[tuple[str, ...], tuple[str, ...]] = {
     ("delayed", "get"): (TOPIC, "--id", "later"),
     ("delayed", "reschedule"): (TOPIC, "--id", "later", "--delay", "2h"),
     ("delayed", "cancel"): (TOPIC, "--id", "later"),
+    ("group", "list"): (),
+    ("group", "describe"): (GROUP,),
+    ("group", "members"): (GROUP,),
+    ("group", "delete"): (GROUP, "--force"),
     ("bench",): ("-n", "1000", "--singles", "5"),
     ("doctor",): (),
     ("topic", "delete"): (TOPIC, "--force"),
@@ -60,12 +66,20 @@ def test_there_is_an_example_of_every_command() -> None:
     assert set(leaves(typer.main.get_command(app))) == set(EXAMPLES)
 
 
+def join(broker: BrokerProcess) -> None:
+    """Make a group for the commands that want one."""
+    body = {"client_id": "reader", "topics": [TOPIC]}
+    httpx.post(f"http://{broker.http}/groups/{GROUP}/join", json=body).raise_for_status()
+
+
 def test_every_command_matches_the_server(cli: Run, broker: BrokerProcess, home: Path) -> None:
     """Each example works, in JSON and in YAML, and both say the same thing."""
     (home / "meta").mkdir()
     (home / "file").write_text("")
     for output, read in (("json", json.loads), ("yaml", yaml.safe_load)):
         for path, arguments in EXAMPLES.items():
+            if path == ("group", "list"):
+                join(broker)
             placed = [{"DATA": ".", "FILE": "file"}.get(one, one) for one in arguments]
             outcome = cli(*path, *placed, "-o", output)
 
