@@ -20,7 +20,7 @@ from goqueue.storage.compaction import Compaction, Survey
 from goqueue.storage.disk import Disk
 from goqueue.storage.log_reader import LogReader
 from goqueue.storage.partition_log import Gap, PartitionLog
-from goqueue.storage.swap import write_checkpoint
+from goqueue.storage.swap import forget_swap, write_checkpoint
 
 NOW_MS = 1_700_000_000_000
 DIRECTORY = "logs/t/0"
@@ -116,9 +116,10 @@ class LogDriver:
         )
         compaction = Compaction(self.disk, self.log, rules, hidden=hidden, cancelled=cancelled)
         survey = compaction.survey()
+        self.log.finish_swap()
         while (swap := compaction.write_next()) is not None:
             self.log.replace(swap)
-            swap.forget(self.disk, DIRECTORY)
+            forget_swap(self.disk, DIRECTORY)
         write_checkpoint(self.disk, DIRECTORY, compaction.end_offset)
         self.log.cleaned_offset = compaction.end_offset
         return survey

@@ -1,10 +1,12 @@
 """A compacted log holds the last message of every key, at its offset, and is silent on the rest."""
 
+import contextlib
 from random import Random
 
 import pytest
 from pyroaring import BitMap64
 
+from goqueue.base.errors import StorageFailedError
 from goqueue.base.ids import Offset
 from goqueue.base.units import DAY_MS, US_PER_MS
 from goqueue.core.record.message import Draft, Message
@@ -326,6 +328,59 @@ def test_a_crash_at_any_operation_leaves_the_old_or_the_new(seed: int | None) ->
         again.compact()
         assert shown(again.read()[0]) == after
         assert problems(disk.kill()) == []
+
+
+class Stubborn(MemoryDisk):
+    """A disk that refuses to rename or remove some names."""
+
+    refused = ""
+
+    def rename(self, source: str, target: str) -> None:
+        self._refuse(target)
+        super().rename(source, target)
+
+    def remove(self, path: str) -> None:
+        self._refuse(path)
+        super().remove(path)
+
+    def _refuse(self, path: str) -> None:
+        if self.refused and path.endswith(self.refused) and ".cleaned" not in path:
+            raise StorageFailedError(f"{path} is not to be touched")
+
+
+@pytest.mark.parametrize("name", [".swap", "0.log", "0.index", "0.timeindex", "6.log", "8.index"])
+def test_a_swap_that_is_refused_halfway_loses_nothing(name: str) -> None:
+    """The log serves the old or the new, goes on, and is the same after a crash or a new try."""
+    for ends in ("crash", "again"):
+        disk = Stubborn()
+        driver = LogDriver(disk, segment_bytes=400)
+        model = Model()
+        for number in range(12):
+            drafts = [put("a", f"{number}" * 50), put(f"b{number}", "v" * 50)]
+            publish(driver, *drafts)
+            model.add(drafts)
+        driver.seal()
+        before = set(model.shown())
+        model.compact(end=model.end, now_ms=NOW_MS)
+        driver.log.segment_bytes = 100_000
+        disk.refused = name
+        with contextlib.suppress(StorageFailedError):
+            driver.compact()
+        messages, gaps = driver.read()
+        assert set(model.shown()) <= set(shown(messages)) <= before
+        assert gaps == []
+        disk.refused = ""
+        if ends == "again":
+            driver.compact()
+            assert shown(driver.read()[0]) == model.shown()
+        after = disk.kill() if ends == "again" else disk.crash()
+        again = LogDriver(after, segment_bytes=400)
+        messages, gaps = again.read()
+        assert set(model.shown()) <= set(shown(messages)) <= before
+        assert gaps == []
+        again.compact()
+        assert shown(again.read()[0]) == model.shown()
+        assert problems(after) == []
 
 
 class TestDamage:

@@ -5,6 +5,7 @@ partition is compacted at a time, so the memory for its keys is bounded for the 
 """
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
@@ -21,7 +22,7 @@ from goqueue.runtime.partition import Partition
 from goqueue.runtime.topic import Topic
 from goqueue.storage.compaction import Compaction, Survey
 from goqueue.storage.disk import Disk
-from goqueue.storage.swap import Swap, write_checkpoint
+from goqueue.storage.swap import forget_swap, write_checkpoint
 
 T = TypeVar("T")
 
@@ -182,6 +183,11 @@ class Compactor:
             survey = await self._elsewhere(compaction.survey)
             if not dry_run:
                 await self._rewrite(partition, compaction)
+        except BaseException:
+            # Room that is taken for nothing may be what is missing.
+            with contextlib.suppress(GoQueueError, OSError):
+                compaction.discard()
+            raise
         finally:
             self._at_work = None
             partition.is_compacting = False
@@ -192,17 +198,16 @@ class Compactor:
         save = await partition.save_producers()
         await self._elsewhere(save)
         directory = partition.log.directory
+        self._check(partition)
+        partition.log.finish_swap()
         while (swap := await self._elsewhere(compaction.write_next)) is not None:
             self._check(partition)
             partition.log.replace(swap)
-            await self._elsewhere(self._forgetting(swap, directory))
+            await self._elsewhere(lambda: forget_swap(self._disk, directory))
         self._check(partition)
         end_offset = compaction.end_offset
         await self._elsewhere(lambda: write_checkpoint(self._disk, directory, end_offset))
         partition.log.cleaned_offset = max(partition.log.cleaned_offset, end_offset)
-
-    def _forgetting(self, swap: Swap, directory: str) -> Callable[[], None]:
-        return lambda: swap.forget(self._disk, directory)
 
     async def _elsewhere(self, work: Callable[[], T]) -> T:
         """Do something that takes long without holding up the loop."""

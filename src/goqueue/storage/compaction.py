@@ -123,6 +123,10 @@ class Compaction:
             self._next += 1
         return None
 
+    def discard(self) -> None:
+        """Remove what was written and not put in place."""
+        remove_cleaned(self._disk, self._directory)
+
     def _is_worth_it(self, place: int) -> bool:
         source = self._sources[place]
         if source.base_offset in self._damaged:
@@ -140,7 +144,7 @@ class Compaction:
     def _write(self) -> Swap:
         first = self._next
         base = self._sources[first].base_offset
-        remove_cleaned(self._disk, self._directory, self._disk.list_directory(self._directory))
+        remove_cleaned(self._disk, self._directory)
         writer = _Writer(Segment(self._disk, self._directory, base, mark=CLEANED))
         while True:
             source = self._sources[self._next]

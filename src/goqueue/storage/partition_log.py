@@ -22,7 +22,14 @@ from goqueue.core.record.frame import FrameHeader, seal_header
 from goqueue.storage.disk import Buffer, Disk, File, write_atomically
 from goqueue.storage.segment import Appending, Scan, Segment
 from goqueue.storage.segment_index import Flush
-from goqueue.storage.swap import LOG_SUFFIX, Swap, mend, read_checkpoint
+from goqueue.storage.swap import (
+    LOG_SUFFIX,
+    SWAP_NAME,
+    Swap,
+    forget_swap,
+    mend,
+    read_checkpoint,
+)
 
 LOST_SUFFIX: Final = ".lost"
 SEALED_OPEN_MAX: Final = 4
@@ -328,6 +335,14 @@ class PartitionLog:
 
     # Forgetting.
 
+    def finish_swap(self) -> None:
+        """Do what is left of the last swap. Waits for the disk; nothing to do costs nothing."""
+        if self._unfinished is not None:
+            self._unfinished.put_rest(self._disk, self._directory)
+            self._unfinished = None
+        if self._disk.exists(f"{self._directory}/{SWAP_NAME}"):
+            forget_swap(self._disk, self._directory)
+
     def replace(self, swap: Swap) -> None:
         """Put a compacted segment in the place of those it was made from. Waits for the disk.
 
@@ -337,8 +352,7 @@ class PartitionLog:
         old = self._segments[place : place + len(swap.replaced)]
         assert [one.base_offset for one in old] == list(swap.replaced), "they follow one another"
         assert self._active not in old, "only sealed segments are compacted"
-        if self._unfinished is not None:
-            self._unfinished.put_rest(self._disk, self._directory)
+        assert self._unfinished is None, "one swap at a time"
         swap.begin(self._disk, self._directory)
         self._unfinished = swap
         self._segments[place : place + len(old)] = [

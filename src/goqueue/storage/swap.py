@@ -7,7 +7,6 @@ happened: whoever opens the log finds the note and does what is left of it.
 
 import contextlib
 import struct
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -75,12 +74,6 @@ class Swap:
                 for suffix in SUFFIXES:
                     disk.remove(stem_of(directory, base) + suffix)
 
-    def forget(self, disk: Disk, directory: str) -> None:
-        """Remove the note once everything is in its place. Any thread. Waits for the disk."""
-        disk.sync_directory(directory)
-        disk.remove(f"{directory}/{SWAP_NAME}")
-        disk.sync_directory(directory)
-
 
 def stem_of(directory: str, base_offset: Offset) -> str:
     """Return what the names of a segment's files begin with."""
@@ -105,12 +98,25 @@ def mend(disk: Disk, directory: str) -> None:
             raise StorageFailedError(f"{directory}/{SWAP_NAME} is damaged")
         swap.put_log(disk, directory)
         swap.put_rest(disk, directory)
-        swap.forget(disk, directory)
-    remove_cleaned(disk, directory, names)
+        forget_swap(disk, directory)
+    remove_cleaned(disk, directory)
 
 
-def remove_cleaned(disk: Disk, directory: str, names: Sequence[str]) -> None:
-    """Remove the files of a compaction that did not come to its swap."""
+def forget_swap(disk: Disk, directory: str) -> None:
+    """Remove the note once everything is in its place, durably. Any thread."""
+    disk.sync_directory(directory)
+    disk.remove(f"{directory}/{SWAP_NAME}")
+    disk.sync_directory(directory)
+
+
+def remove_cleaned(disk: Disk, directory: str) -> None:
+    """Remove the files of a compaction that did not come to its swap.
+
+    As long as there is a note, they are what it speaks of.
+    """
+    names = disk.list_directory(directory)
+    if SWAP_NAME in names:
+        return
     for name in names:
         if CLEANED in name:
             disk.remove(f"{directory}/{name}")
