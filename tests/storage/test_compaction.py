@@ -238,7 +238,7 @@ class TestWhatStays:
         assert problems(disk.kill()) == []
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(10))
 def test_any_mix_is_what_a_dictionary_says(seed: int) -> None:
     """Rounds of publishing, sealing, compacting and opening again; then a read at every offset."""
     random = Random(seed)
@@ -264,7 +264,7 @@ def test_any_mix_is_what_a_dictionary_says(seed: int) -> None:
             as_rows = random.random() < 0.3
             driver.publish(b"".join(map(encode_row, drafts)) if as_rows else frame_drafts(drafts))
             model.add(drafts)
-    for at in range(model.end):
+    for at in range(0, model.end, 1 + model.end // 200):
         messages, gaps = driver.read(at, bytes_max=random.choice((1, 500, EVERYTHING)))
         assert shown(messages) == model.shown(at)
         assert gaps == []
@@ -297,7 +297,7 @@ def filled(disk: MemoryDisk) -> Model:
     return model
 
 
-@pytest.mark.parametrize("seed", [None, 1, 2, 3, 4], ids=lambda seed: f"torn-{seed}")
+@pytest.mark.parametrize("seed", [None, 1, 2], ids=lambda seed: f"torn-{seed}")
 def test_a_crash_at_any_operation_leaves_the_old_or_the_new(seed: int | None) -> None:
     """Nothing that stays is ever missing, whatever is written, renamed or removed just then."""
     for operation in range(1, 1_000):
