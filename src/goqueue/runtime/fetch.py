@@ -10,6 +10,7 @@ import msgspec
 from goqueue.base.errors import GoQueueError
 from goqueue.base.ids import Offset, PartitionId
 from goqueue.base.limits import HIDDEN_RANGES_MAX
+from goqueue.core.record.hole import empty_offsets
 from goqueue.runtime.partition import Partition
 from goqueue.runtime.sight import Sight, look
 from goqueue.runtime.topic import Topic
@@ -97,8 +98,10 @@ async def fetch(
         topic.meter.fetch_seconds.observe(time.perf_counter() - started)
     for outcome, part in zip(outcomes, parts, strict=True):
         if isinstance(outcome, Fetched) and outcome.frames:
-            hidden = sum(end - start for start, end in outcome.hidden)
-            topic.meter.consumed.inc(max(outcome.next_offset - part.offset - hidden, 0))
+            without = sum(end - start for start, end in outcome.hidden)
+            if topic.settings.is_compacted:
+                without += empty_offsets(outcome.frames, start_offset=part.offset)
+            topic.meter.consumed.inc(max(outcome.next_offset - part.offset - without, 0))
             topic.meter.consumed_bytes.inc(len(outcome.frames))
     return outcomes
 

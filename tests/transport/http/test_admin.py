@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from goqueue.runtime.fetch import FetchPart, fetch
 from goqueue.storage.read_only import ReadOnlyDisk
 from goqueue.storage.verify import Verification
 from goqueue.testing.clock import FakeClock
@@ -105,6 +106,23 @@ def test_compaction_is_counted(server: Running) -> None:
     assert server.metric(f'{name}_latency_seconds_count{{topic="state"}}') == 2
     assert server.metric(f'{name}_bytes_reclaimed_total{{topic="state"}}') > 300
     assert f'{name}_dirty_ratio{{topic="state"}} 0.0' in server.get("/metrics").text
+
+
+def test_only_messages_count_as_read(server: Running) -> None:
+    """What a hole stands for was not handed to anybody."""
+    fill(server)
+    server.post(URL)
+
+    async def read(offset: int) -> None:
+        topic = server.broker.topic("state")
+        parts = [FetchPart(partition=0, offset=offset)]
+        await fetch(topic, parts, bytes_max=100_000, wait_ms=0)
+
+    name = 'goqueue_broker_messages_consumed_total{consumer_group="",topic="state"}'
+    server.await_inside(read(0))
+    assert server.metric(name) == 5
+    server.await_inside(read(7))
+    assert server.metric(name) == 10
 
 
 def test_a_compacted_topic_survives_a_restart(tmp_path: Path, clock: FakeClock) -> None:

@@ -12,7 +12,7 @@ from typing import Final
 from goqueue.base.errors import CorruptFrameError
 from goqueue.base.ids import Offset
 from goqueue.base.limits import BATCH_ROWS_MAX
-from goqueue.core.record.frame import HOLE, HOLE_BYTES, FrameHeader, encode_frame
+from goqueue.core.record.frame import HOLE, HOLE_BYTES, FrameHeader, encode_frame, read_header
 
 HOLE_ROWS_MAX: Final = BATCH_ROWS_MAX
 """Most offsets of one hole: no frame holds more, which is how a stranger's frame is told apart."""
@@ -39,3 +39,15 @@ def hole_rows(header: FrameHeader, value: memoryview | bytes) -> int:
     if not 0 < rows <= HOLE_ROWS_MAX:
         raise CorruptFrameError(f"a hole at offset {header.offset} stands for {rows} offsets")
     return rows
+
+
+def empty_offsets(frames: memoryview, *, start_offset: int) -> int:
+    """Return how many offsets of checked frames, from one on, are those of holes."""
+    count = position = 0
+    while position < len(frames):
+        header = read_header(frames, position)
+        position += header.size
+        if header.is_hole:
+            end = int(_END.unpack_from(frames, position - _END.size)[0])
+            count += max(end - max(header.offset, start_offset), 0)
+    return count
