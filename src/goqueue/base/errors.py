@@ -97,6 +97,18 @@ class UnknownProducerError(GoQueueError):
     code = "unknown_producer"
 
 
+class InvalidTransactionStateError(GoQueueError):
+    """The producer's transaction is not in a state in which this can be done."""
+
+    code = "invalid_transaction_state"
+
+
+class StaleTransactionError(GoQueueError):
+    """The request belongs to an earlier transaction, which has ended; nothing was changed."""
+
+    code = "stale_transaction"
+
+
 class DedupWindowFullError(GoQueueError):
     """The topic's dedup window holds as many ids as it may; publish again when some expired."""
 

@@ -255,6 +255,27 @@ REDRIVES_KEPT_MAX: Final = 100
 DLQ_SCAN_MESSAGES_MAX: Final = 1_000_000
 """Dead letters one peek or dry run looks at; what lies behind is not counted, and it says so."""
 
+TX_TIMEOUT_MS: Final = 60_000
+"""How long a transaction may stay open, if its producer does not say otherwise."""
+
+TX_TIMEOUT_MS_MAX: Final = 15 * 60_000
+"""Longest a transaction may stay open: read-committed readers wait for it."""
+
+TX_SESSION_MS: Final = 30_000
+"""A transactional producer not heard of for so long loses its open transaction."""
+
+TX_PARTITIONS_MAX: Final = 10_000
+"""Most partitions one transaction may write to, or settle in."""
+
+TX_TOKEN_CHARACTERS_MAX: Final = 4_096
+"""Longest token stored with a commit."""
+
+TX_PRODUCERS_MAX: Final = 100_000
+"""Most transactional ids: each is held in memory."""
+
+TX_IDLE_MS_MAX: Final = 7 * DAY_MS
+"""A transactional id that is idle for so long is forgotten."""
+
 RESERVED_DISK_BYTES: Final = 0
 """Bytes kept free on the disk; a full disk is reported, not reserved against."""
 
@@ -278,4 +299,5 @@ assert PARTITIONS_MAX <= GROUP_PARTITIONS_MAX, "any one topic can be consumed by
 assert MOVE_MESSAGES_MAX <= BATCH_ROWS_MAX
 assert MOVE_BYTES_MAX + FRAME_BYTES_MAX < SEGMENT_BYTES
 assert MOVE_BACKOFF_MS_MIN < MOVE_BACKOFF_MS_MAX
+assert TX_TIMEOUT_MS <= TX_TIMEOUT_MS_MAX
 assert SEGMENT_BYTES < 2 * GiB

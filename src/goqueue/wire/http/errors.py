@@ -35,6 +35,8 @@ STATUS_BY_CODE: Final[dict[str, HTTPStatus]] = {
     "producer_fenced": HTTPStatus.CONFLICT,
     "out_of_order_sequence": HTTPStatus.BAD_REQUEST,
     "unknown_producer": HTTPStatus.NOT_FOUND,
+    "invalid_transaction_state": HTTPStatus.CONFLICT,
+    "stale_transaction": HTTPStatus.CONFLICT,
     "dedup_window_full": HTTPStatus.TOO_MANY_REQUESTS,
     "partition_not_assigned": HTTPStatus.FORBIDDEN,
     "invalid_receipt": HTTPStatus.BAD_REQUEST,

@@ -1,0 +1,1 @@
+"""Transactions: many messages and settlements, all or nothing."""

@@ -1,0 +1,95 @@
+"""What happens to a transactional producer.
+
+Shape: codec. Kept in ``__transactions``. A transaction is known by a number nobody else ever had.
+"""
+
+import msgspec
+
+Place = tuple[str, int]
+"""A topic and a partition of it."""
+
+
+class Initialised(msgspec.Struct, frozen=True, tag="i", array_like=True, kw_only=True):
+    """A new life of the producer began; the earlier ones are fenced."""
+
+    producer_id: int
+    epoch: int
+    timeout_ms: int
+    at_ms: int
+
+
+class Begun(msgspec.Struct, frozen=True, tag="b", array_like=True, kw_only=True):
+    """A transaction began."""
+
+    number: int
+    at_ms: int
+
+
+class PartitionsAdded(msgspec.Struct, frozen=True, tag="p", array_like=True, kw_only=True):
+    """The transaction writes to partitions, which must hear of its end."""
+
+    partitions: list[Place]
+
+
+class OffsetsAdded(msgspec.Struct, frozen=True, tag="o", array_like=True, kw_only=True):
+    """The transaction commits offsets of a group: everything before them is settled with it."""
+
+    group: str
+    offsets: list[tuple[str, int, int]]
+
+
+class HoldsAdded(msgspec.Struct, frozen=True, tag="h", array_like=True, kw_only=True):
+    """The transaction settles messages a group has leased; its ledgers hold them till the end."""
+
+    group: str
+    partitions: list[Place]
+
+
+class CommitPrepared(msgspec.Struct, frozen=True, tag="c", array_like=True, kw_only=True):
+    """The transaction will be committed, whatever happens. ``token`` is the committer's own."""
+
+    token: str = ""
+
+
+class AbortPrepared(msgspec.Struct, frozen=True, tag="a", array_like=True, kw_only=True):
+    """The transaction will be aborted, whatever happens."""
+
+    reason: str = ""
+
+
+class Completed(msgspec.Struct, frozen=True, tag="d", array_like=True, kw_only=True):
+    """Everybody has heard of the end of the transaction."""
+
+
+class Expired(msgspec.Struct, frozen=True, tag="x", array_like=True, kw_only=True):
+    """The producer was not heard of for too long."""
+
+
+class Restored(msgspec.Struct, frozen=True, tag="r", array_like=True, kw_only=True):
+    """The whole state, in the place of all that led to it."""
+
+    state: str
+    producer_id: int
+    epoch: int
+    timeout_ms: int
+    number: int
+    begun_at_ms: int
+    partitions: list[Place]
+    offsets: list[OffsetsAdded]
+    holds: list[HoldsAdded]
+    token: str
+    pending_token: str
+
+
+Event = (
+    Initialised
+    | Begun
+    | PartitionsAdded
+    | OffsetsAdded
+    | HoldsAdded
+    | CommitPrepared
+    | AbortPrepared
+    | Completed
+    | Expired
+    | Restored
+)
