@@ -128,12 +128,17 @@ def states_of(ledger: Ledger, view: View) -> dict[str, BitMap64]:
     leased = everything & ledger.leases.offsets
     waiting = everything & ledger.waiting.offsets
     doomed = BitMap64(ledger.dooms) & everything
-    open_ = everything - done - leased - waiting - doomed
+    held = BitMap64()
+    for offsets in ledger.holds.values():
+        held |= offsets & everything
+    held -= done
+    open_ = everything - done - leased - waiting - doomed - held
     return {
         "done": done,
         "leased": leased,
         "waiting": waiting,
         "doomed": doomed,
+        "held": held,
         "delayed": open_ & view.hidden,
         "cancelled": open_ & view.cancelled,
         "ready": open_ - view.hidden - view.cancelled,

@@ -200,6 +200,26 @@ class Life:
         for message in valid:
             message.state = "ready"
 
+    def hold(self) -> None:
+        claim = self.claim()
+        number = self.random.randrange(3)
+        decision = settle.hold(self.ledger, claim, number, now_ms=self.now_ms)
+        valid = self.valid(claim)
+        self.commit(decision.events)
+        for message in valid:
+            message.state, message.nonce = "held", number
+
+    def end_hold(self) -> None:
+        number = self.random.randrange(3)
+        is_commit = self.random.random() < 0.5
+        self.commit((events.HoldEnded(transaction=number, is_commit=is_commit),))
+        for message in self.messages:
+            if message.state == "held" and message.nonce == number:
+                if is_commit:
+                    self.end(message, events.ACKED)
+                else:
+                    message.state = "ready"
+
     def move(self) -> None:
         doomed = BitMap64(m.offset for m in self.messages if m.state == "doomed")
         if not doomed:
@@ -292,6 +312,9 @@ class Life:
         assert set(ledger.done) == done
         assert set(ledger.leases.offsets) == self.offsets_in("leased")
         assert set(ledger.dooms) == self.offsets_in("doomed")
+        assert {o for o in range(len(self.messages)) if ledger.is_held(o)} == self.offsets_in(
+            "held"
+        )
         waiting = {
             m.offset for m in self.messages if m.state == "waiting" and m.until_ms > self.now_ms
         }
@@ -313,6 +336,8 @@ class Life:
             (1, self.reject),
             (2, self.extend),
             (2, self.release),
+            (2, self.hold),
+            (2, self.end_hold),
             (3, self.publish),
             (3, self.due),
             (1, self.cancel),

@@ -112,6 +112,21 @@ class Dropped(msgspec.Struct, frozen=True, tag="p", array_like=True, kw_only=Tru
     outcome: str
 
 
+class Held(msgspec.Struct, frozen=True, tag="h", array_like=True, kw_only=True):
+    """Messages under a lease are settled by a transaction, if that is committed."""
+
+    offsets: Runs
+    nonce: int
+    transaction: int
+
+
+class HoldEnded(msgspec.Struct, frozen=True, tag="e", array_like=True, kw_only=True):
+    """A transaction ended: what it held is settled, or ready again."""
+
+    transaction: int
+    is_commit: bool
+
+
 class Reset(msgspec.Struct, frozen=True, tag="s", array_like=True, kw_only=True):
     """The group begins anew at an offset, forgetting everything it knew of the partition."""
 
@@ -162,6 +177,13 @@ class DoomKept(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     from_offset: int = -1
 
 
+class HoldKept(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
+    """Messages a transaction holds, in a snapshot."""
+
+    transaction: int
+    offsets: Runs
+
+
 class Restored(msgspec.Struct, frozen=True, tag="o", array_like=True, kw_only=True):
     """The whole state, in the place of all that led to it."""
 
@@ -174,6 +196,7 @@ class Restored(msgspec.Struct, frozen=True, tag="o", array_like=True, kw_only=Tr
     waits: list[WaitKept]
     history: list[HistoryKept]
     dooms: list[DoomKept]
+    holds: list[HoldKept] = []
 
 
 Event = (
@@ -186,6 +209,8 @@ Event = (
     | Moved
     | Spared
     | Dropped
+    | Held
+    | HoldEnded
     | Reset
     | Restored
 )

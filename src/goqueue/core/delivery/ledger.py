@@ -31,6 +31,12 @@ from goqueue.core.priority.drr import LaneShares
 OUTCOME_INDEX: Final = {outcome: place for place, outcome in enumerate(events.OUTCOMES)}
 
 
+_FRESH: Final = (
+    "leases", "waiting", "histories", "dooms", "holds", "keys", "_doomed", "_held", "_cursors",
+)  # fmt: skip
+"""What a reset begins anew."""
+
+
 class Ledger:
     """Knows what became of every message; hands out the next ones."""
 
@@ -49,7 +55,10 @@ class Ledger:
         """How many messages ended in which way."""
         self.keys = KeyOrder(origin) if by_key else None
         self.shares = LaneShares(now_ms=now_ms)
+        self.holds: dict[int, BitMap64] = {}
+        """What open transactions settle if they are committed, by their numbers."""
         self._doomed = BitMap64()
+        self._held = BitMap64()
         self._cursors = [int(origin)] * PRIORITIES
         self._again = BitMap64()
         self._missed = BitMap64()
@@ -67,7 +76,7 @@ class Ledger:
         self._wake(now_ms)
         if self.keys is not None:
             return self._pick_heads(self.keys, view, limit, now_ms=now_ms)
-        again = split_lanes(view, self._again)
+        again = split_lanes(view, self._again - view.hidden - view.cancelled)
         lanes: list[BitMap64] = []
         looked: list[int] = []
         for lane, given_back in enumerate(again):
@@ -111,7 +120,8 @@ class Ledger:
 
     def _heads(self, keys: KeyOrder, view: View) -> BitMap64:
         ready = keys.heads - self.leases.offsets
-        for left_out in (self.waiting.offsets, self._doomed, view.hidden, view.cancelled):
+        own = (self.waiting.offsets, self._doomed, self._held)
+        for left_out in (*own, view.hidden, view.cancelled):
             if left_out:
                 ready -= left_out
         return ready
@@ -174,6 +184,10 @@ class Ledger:
         """Return how many messages known by key could be delivered now."""
         return 0 if self.keys is None else len(self._heads(self.keys, view))
 
+    def is_held(self, offset: int) -> bool:
+        """Tell whether an open transaction settles a message."""
+        return offset in self._held
+
     def is_settled(self, offset: int) -> bool:
         """Tell whether a message is settled."""
         return offset < self.committed or offset in self.done
@@ -184,7 +198,7 @@ class Ledger:
         window = BitMap64()
         if total:
             window.add_range(max(self.committed, view.start_offset), view.end_offset)
-        busy = self.done | self.leases.offsets | self.waiting.offsets | self._doomed
+        busy = self.done | self.leases.offsets | self.waiting.offsets | self._doomed | self._held
         return len(window - busy - view.hidden - view.cancelled)
 
     def first_due_ms(self) -> int | None:
@@ -206,7 +220,7 @@ class Ledger:
 
     # Changing.
 
-    def apply(self, event: Event) -> None:  # noqa: C901 - one case for each event
+    def apply(self, event: Event) -> None:  # noqa: C901, PLR0912 - one case for each event
         """Change state by one event."""
         match event:
             case events.Leased():
@@ -231,6 +245,10 @@ class Ledger:
                 self._spare(event, set_of(runs))
             case events.Dropped(offsets=runs, outcome=outcome):
                 self._drop(set_of(runs), outcome)
+            case events.Held(offsets=runs, nonce=nonce):
+                self._hold(event, set_of(runs), nonce)
+            case events.HoldEnded(transaction=number, is_commit=is_commit):
+                self._end_hold(number, is_commit=is_commit)
             case events.Reset(offset=offset):
                 self._reset(Offset(offset))
             case events.Restored():
@@ -294,6 +312,19 @@ class Ledger:
         self.waiting.add(offsets & self._doomed, due_ms=event.due_ms, backoff_ms=event.backoff_ms)
         self._doomed -= offsets
 
+    def _hold(self, event: events.Held, offsets: BitMap64, nonce: int) -> None:
+        self.leases.end(nonce, offsets)
+        put_into(self._held, offsets)
+        put_into(self.holds.setdefault(event.transaction, BitMap64()), offsets)
+
+    def _end_hold(self, number: int, *, is_commit: bool) -> None:
+        offsets = self.holds.pop(number, BitMap64()) & self._held
+        self._held -= offsets
+        if is_commit:
+            self._settle(offsets, events.ACKED)
+        else:
+            self._again |= offsets
+
     def _drop(self, offsets: BitMap64, outcome: str) -> None:
         offsets = self.unsettled(offsets)
         self.leases.drop(offsets & self.leases.offsets)
@@ -311,6 +342,7 @@ class Ledger:
             for offset in self._doomed & offsets:
                 del self.dooms[offset]
             self._doomed -= offsets
+        take_from(self._held, offsets)
         if self.keys is not None:
             self.keys.settle(offsets)
         self._advance()
@@ -332,7 +364,7 @@ class Ledger:
 
     def _reset(self, offset: Offset) -> None:
         fresh = Ledger(origin=offset, by_key=self.keys is not None, now_ms=0)
-        for name in ("leases", "waiting", "histories", "dooms", "keys", "_doomed", "_cursors"):
+        for name in _FRESH:
             setattr(self, name, getattr(fresh, name))
         self.origin = self.committed = offset
         self.done, self._again, self._missed = BitMap64(), BitMap64(), BitMap64()
@@ -353,6 +385,7 @@ class Ledger:
         behind -= self.leases.offsets
         behind -= self.waiting.offsets
         behind -= self._doomed
+        behind -= self._held
         self._missed = behind & view.hidden
         cancelled = behind & view.cancelled
         self._again = behind - self._missed - cancelled
@@ -387,6 +420,10 @@ class Ledger:
             ],
             history=self.histories.kept(),
             dooms=[doom.kept(offset) for offset, doom in self.dooms.items()],
+            holds=[
+                events.HoldKept(transaction=number, offsets=runs_of(offsets & self._held))
+                for number, offsets in self.holds.items()
+            ],
         )
 
     def _restore(self, event: events.Restored) -> None:
@@ -409,3 +446,6 @@ class Ledger:
         for doom in event.dooms:
             self.dooms[doom.offset] = Doom.restore(doom)
             self._doomed.add(doom.offset)
+        for hold in event.holds:
+            self.holds[hold.transaction] = set_of(hold.offsets)
+            self._held |= self.holds[hold.transaction]

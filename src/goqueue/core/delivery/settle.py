@@ -94,7 +94,7 @@ def judge(ledger: Ledger, claim: Claim, *, now_ms: int) -> tuple[BitMap64, list[
 def _why(ledger: Ledger, offset: int, lease: Lease | None = None) -> GoQueueError:
     if lease is not None and offset in lease.offsets:
         return ReceiptExpiredError(f"the lease of offset {offset} is over")
-    if ledger.is_settled(offset) or offset in ledger.dooms:
+    if ledger.is_settled(offset) or offset in ledger.dooms or ledger.is_held(offset):
         return StaleReceiptError(f"offset {offset} is already settled")
     if offset in ledger.leases.offsets:
         return StaleReceiptError(f"offset {offset} has been delivered again since")
@@ -108,6 +108,15 @@ def ack(ledger: Ledger, claim: Claim, *, now_ms: int) -> Decision[Event, Settled
     held, refused = judge(ledger, claim, now_ms=now_ms)
     found = (events.Acked(offsets=runs_of(held), nonce=claim.nonce),) if held else ()
     return Decision(found, Settled(refused))
+
+
+def hold(
+    ledger: Ledger, claim: Claim, transaction: int, *, now_ms: int
+) -> Decision[Event, Settled]:
+    """Leave it to a transaction whether messages are settled; their lease is over either way."""
+    held, refused = judge(ledger, claim, now_ms=now_ms)
+    found = (events.Held(offsets=runs_of(held), nonce=claim.nonce, transaction=transaction),)
+    return Decision(found if held else (), Settled(refused))
 
 
 def nack(

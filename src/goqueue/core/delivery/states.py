@@ -20,6 +20,8 @@ class State(Enum):
     """Given back; its next attempt is a while away."""
     DOOMED = "doomed"
     """Has failed for good and is on its way to the dead letters."""
+    HELD = "held"
+    """Settled by a transaction that is still open."""
     DONE = "done"
     """Settled: acked, moved, expired, cancelled, skipped or no longer in the log."""
 
@@ -35,6 +37,7 @@ TRANSITIONS: Final[Mapping[State, Mapping[type[events.Event], State]]] = {
         events.Returned: State.WAITING,
         events.Doomed: State.DOOMED,
         events.Extended: State.LEASED,
+        events.Held: State.HELD,
         events.Dropped: State.DONE,
     },
     State.WAITING: {events.Dropped: State.DONE, events.Doomed: State.DOOMED},
@@ -44,6 +47,7 @@ TRANSITIONS: Final[Mapping[State, Mapping[type[events.Event], State]]] = {
         events.Spared: State.WAITING,
         events.Dropped: State.DONE,
     },
+    State.HELD: {events.HoldEnded: State.DONE, events.Dropped: State.DONE},
     State.DONE: {},
 }
-"""A waiting message becomes ready by itself when its time has come. ``Reset`` begins anew."""
+"""A waiting message becomes ready when it is due, a held one when its transaction is aborted."""

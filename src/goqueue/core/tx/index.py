@@ -1,7 +1,7 @@
 """Which messages of a partition belong to transactions that are open or were aborted.
 
-Shape: calculator. Sets of offsets, noted as frames are appended, kept in the partition's snapshot and
-rebuilt from the log where that is lost.
+Shape: calculator. Sets of offsets, noted as frames are appended, kept in the partition's snapshot
+and rebuilt from the log where that is lost.
 """
 
 from collections.abc import Iterator
