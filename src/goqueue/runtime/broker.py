@@ -24,6 +24,7 @@ from goqueue.core.topics.settings import COMPACT
 from goqueue.observability.dlq_metrics import DlqMeter
 from goqueue.observability.logging import get_logger
 from goqueue.observability.metrics import Metrics
+from goqueue.observability.tx_metrics import TxMetrics
 from goqueue.runtime.ballast import Ballast
 from goqueue.runtime.clock import Clock, SystemClock
 from goqueue.runtime.commit import Committer
@@ -42,10 +43,13 @@ from goqueue.runtime.state_log import (
     StateLog,
 )
 from goqueue.runtime.topic import Topic
+from goqueue.runtime.transactions import Producers, Transactions
 from goqueue.storage.disk import Disk, write_atomically
 from goqueue.storage.journal import Journal
 from goqueue.storage.partition_log import LOST_SUFFIX
 
+TX_TOPIC: Final = "__transactions"
+TX_STATE_PARTITIONS: Final = 8
 JOURNAL_PATH: Final = "meta/catalog.journal"
 JOURNAL_COMPACT_BYTES: Final = 256 * KiB
 DELETING_DIRECTORY: Final = "deleting"
@@ -76,10 +80,23 @@ class Broker:
         self._is_stopping = False
         self.compactor = Compactor(disk, self.clock, in_thread=config.sync_threads > 0)
         self._ballast = Ballast(disk, self.clock)
-        self.state = StateLog(self._open_state_topic, self.clock, self._ballast)
+        self.state = StateLog(
+            lambda: self._open_state_topic(STATE_TOPIC, STATE_PARTITIONS), self.clock, self._ballast
+        )
         self.groups = Groups(self.state, self._topics, clock=self.clock, metrics=self.metrics)
         self.consume = Consumption(
             self.state, self._topics, self.groups, clock=self.clock, metrics=self.metrics
+        )
+        self._tx_state = StateLog(
+            lambda: self._open_state_topic(TX_TOPIC, TX_STATE_PARTITIONS), self.clock, self._ballast
+        )
+        self.transactions = Transactions(
+            self._tx_state,
+            self._topics,
+            self.consume,
+            Producers(self.init_producer, self.renew_producer),
+            clock=self.clock,
+            metrics=TxMetrics(self.metrics),
         )
         self.delays = Delays(self.topic, self.state, self.clock)
         mover = Mover(self.topic, self.clock)
@@ -126,14 +143,17 @@ class Broker:
         for record in self._catalog.topics.values():
             self._open(record)
         self.state.recover(self._topics.get(TopicName(STATE_TOPIC)))
+        self._tx_state.recover(self._topics.get(TopicName(TX_TOPIC)))
         self.groups.recover()
         self.delays.recover(self._topics)
         self.consume.ledgers.recover()
+        self.transactions.recover()
         self._compact_journal()
         self.metrics.collect_from(lambda: storage_metrics(self._topics))
         self._maintenance = Maintenance(self)
         self._maintenance.start()
         self.groups.start()
+        self.transactions.start()
         self.delays.timer.start()
         self.consume.ledgers.on_doomed(self.dead_letters.take)
         log.info("broker started", topics=len(self._topics), data_dir=self.config.data_dir)
@@ -145,6 +165,7 @@ class Broker:
         self._is_stopping = True
         await self.dead_letters.stop()
         await self.groups.stop()
+        await self.transactions.stop()
         self.consume.ledgers.stop()
         self.delays.timer.stop()
         if self._maintenance is not None:
@@ -208,9 +229,9 @@ class Broker:
         log.info("topic created", topic=decision.reply.name, partitions=partitions)
         return topic
 
-    def _open_state_topic(self) -> Topic:
-        """Return the topic that holds the state of groups, made when it is first needed."""
-        known = self._topics.get(TopicName(STATE_TOPIC))
+    def _open_state_topic(self, name: str, partitions: int) -> Topic:
+        """Return a topic that holds the state of machines, made when it is first needed."""
+        known = self._topics.get(TopicName(name))
         if known is not None:
             return known
         settings = {
@@ -218,9 +239,7 @@ class Broker:
             "retention_ms": 0,
             "cleanup_policy": COMPACT,
         }
-        return self.create_topic(
-            STATE_TOPIC, partitions=STATE_PARTITIONS, settings=settings, by_broker=True
-        )
+        return self.create_topic(name, partitions=partitions, settings=settings, by_broker=True)
 
     def configure_topic(self, name: str, changes: Mapping[str, object]) -> Topic:
         """Change settings of a topic, durably."""

@@ -1,5 +1,6 @@
 """Consuming: what members of groups do with the messages they leased."""
 
+import asyncio
 import contextlib
 import time
 from collections.abc import Mapping, Sequence
@@ -14,7 +15,7 @@ from goqueue.base.errors import (
     TopicNotFoundError,
     UnknownReceiptError,
 )
-from goqueue.base.ids import Offset, TopicName, TopicPartition
+from goqueue.base.ids import Offset, PartitionId, TopicName, TopicPartition
 from goqueue.core.decision import Decision
 from goqueue.core.delivery import events, settle
 from goqueue.core.delivery.events import Event
@@ -102,9 +103,7 @@ class Consumption:
         for part in parts:
             hosted = ledgers.get(part.partition)
             if hosted is None:
-                unknown = UnknownReceiptError("nothing of this partition was leased by the group")
-                refused = [Refused(Offset(offset), unknown) for offset in part.offsets]
-                outcomes.append(Settled(refused))
+                outcomes.append(Settled(self.refuse(part)))
                 continue
             decision = self._decide(hosted, part, policy)
             hosted.commit(decision.events)
@@ -118,6 +117,35 @@ class Consumption:
             topic = part.partition.topic
             self.metrics.settled(group, topic, part.verb, settled, seconds=seconds)
         return outcomes
+
+    @staticmethod
+    def refuse(part: Settlement) -> list[Refused]:
+        """Return why messages of a partition the group never read cannot be settled."""
+        unknown = UnknownReceiptError("nothing of this partition was leased by the group")
+        return [Refused(Offset(offset), unknown) for offset in part.offsets]
+
+    def durable(self, group: str) -> asyncio.Future[None]:
+        """Return a future that is done when everything a group did so far is durable."""
+        return self._state.durable(group)
+
+    def check_offsets(self, group: str, offsets: Mapping[TopicPartition, Offset]) -> None:
+        """Raise unless a group could commit these offsets."""
+        self._groups.get(group)
+        for name, offset in offsets.items():
+            self._check_offset(name, offset)
+
+    def settle_offsets(self, group: str, offsets: Sequence[tuple[str, int, int]]) -> set[str]:
+        """Commit offsets for a transaction; those that are behind already change nothing."""
+        for topic, partition, offset in offsets:
+            name = TopicPartition(TopicName(topic), PartitionId(partition))
+            try:
+                hosted = self.ledgers.open(group, self._groups.get(group).options, name)
+            except GoQueueError:
+                # The group or the topic is gone since, and its offsets with it.
+                continue
+            if offset > hosted.ledger.committed:
+                hosted.commit(settle.commit(hosted.ledger, Offset(offset)).events)
+        return {group} if offsets else set()
 
     def _decide(
         self, hosted: HostedLedger, part: Settlement, policy: Policy

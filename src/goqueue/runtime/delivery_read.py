@@ -115,8 +115,11 @@ class PickReader:
 
     def _is_clear(self, offset: int, rows: int) -> bool:
         """Tell that no message of a frame is hidden: what is not due never leaves the broker."""
-        hidden = self._partition.queue.hidden
-        return not hidden or not hidden.range_cardinality(offset, offset + rows)
+        queue = self._partition.queue
+        return not any(
+            offsets and offsets.range_cardinality(offset, offset + rows)
+            for offsets in (queue.hidden, queue.tx.uncommitted, queue.tx.aborted)
+        )
 
     def _leave_out_expired(self, stored: Stored, here: BitMap64) -> BitMap64:
         header = stored.header

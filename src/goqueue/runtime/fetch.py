@@ -12,7 +12,7 @@ from goqueue.base.ids import Offset, PartitionId
 from goqueue.base.limits import HIDDEN_RANGES_MAX
 from goqueue.core.record.hole import empty_offsets
 from goqueue.runtime.partition import Partition
-from goqueue.runtime.sight import Sight, look
+from goqueue.runtime.sight import PLAIN, Lens, look
 from goqueue.runtime.topic import Topic
 from goqueue.storage.log_reader import Piece
 from goqueue.storage.partition_log import Gap
@@ -76,7 +76,7 @@ class _Asking(NamedTuple):
     parts: Sequence[FetchPart]
     bytes_max: int
     room: Room
-    show_delayed: bool
+    lens: Lens
 
 
 async def fetch(
@@ -86,13 +86,13 @@ async def fetch(
     bytes_max: int,
     wait_ms: int,
     room: Room = BOUNDLESS,
-    show_delayed: bool = False,
+    lens: Lens = PLAIN,
 ) -> list[Outcome]:
     """Return what each partition has; wait up to ``wait_ms`` while none has anything to say."""
     started = time.perf_counter()
-    asking = _Asking(topic, parts, bytes_max, room, show_delayed)
+    asking = _Asking(topic, parts, bytes_max, room, lens)
     outcomes = await _fetch_all(asking)
-    if wait_ms > 0 and not any(map(_has_news, outcomes)):
+    if wait_ms > 0 and not _have_news(asking, outcomes):
         outcomes = await _wait(asking, wait_ms=wait_ms)
     else:
         topic.meter.fetch_seconds.observe(time.perf_counter() - started)
@@ -116,7 +116,7 @@ async def _wait(asking: _Asking, *, wait_ms: int) -> list[Outcome]:
             outcomes = await _fetch_all(asking)
             left = deadline - loop.time()
             is_over = left <= 0 or any(partition.is_closed for partition in partitions)
-            if is_over or any(map(_has_news, outcomes)):
+            if is_over or _have_news(asking, outcomes):
                 return outcomes
             await asyncio.wait(
                 [watch for _, watch in watches],
@@ -133,10 +133,9 @@ async def _fetch_all(asking: _Asking) -> list[Outcome]:
     left = await asking.room.take(asking.bytes_max)
     ranges_left = HIDDEN_RANGES_MAX
     for part in asking.parts:
-        ranges_max = None if asking.show_delayed else ranges_left
         try:
             partition = asking.topic.partition(part.partition)
-            fetched = await _fetch_one(partition, part, left, ranges_max)
+            fetched = await _fetch_one(partition, part, left, asking.lens, ranges_left)
         except GoQueueError as error:
             outcomes.append(error)
             continue
@@ -149,18 +148,16 @@ async def _fetch_all(asking: _Asking) -> list[Outcome]:
 
 
 async def _fetch_one(
-    partition: Partition, part: FetchPart, bytes_max: int, ranges_max: int | None
+    partition: Partition, part: FetchPart, bytes_max: int, lens: Lens, ranges_max: int
 ) -> Fetched:
     offset = Offset(part.offset)
     partition.check_offset(offset)
-    visible = partition.visible_offset
-    end = visible if part.end_offset is None else Offset(min(visible, part.end_offset))
+    stop = lens.end_of(partition)
+    end = stop if part.end_offset is None else Offset(min(stop, part.end_offset))
     piece = Piece(memoryview(b""), offset)
     if offset < end and bytes_max > 0:
         piece = await partition.read(offset, end_offset=end, bytes_max=bytes_max)
-    sight = Sight(piece.frames, piece.next_offset)
-    if ranges_max is not None:
-        sight = look(partition.queue, piece, offset, ranges_max=ranges_max)
+    sight = look(partition.queue, piece, offset, lens, ranges_max=ranges_max)
     return Fetched(
         partition=partition.name.partition,
         frames=sight.frames,
@@ -177,7 +174,12 @@ def _memory(fetched: Fetched) -> int:
     return memoryview(fetched.frames.obj).nbytes
 
 
-def _has_news(outcome: Outcome) -> bool:
+def _have_news(asking: _Asking, outcomes: Sequence[Outcome]) -> bool:
+    return any(map(_has_news, asking.parts, outcomes))
+
+
+def _has_news(part: FetchPart, outcome: Outcome) -> bool:
     if isinstance(outcome, GoQueueError):
         return True
-    return bool(outcome.frames) or bool(outcome.gaps) or bool(outcome.hidden)
+    # Where everything was left out there are no frames, but the reader gets on.
+    return outcome.next_offset > part.offset or bool(outcome.gaps)

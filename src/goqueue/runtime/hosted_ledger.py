@@ -80,8 +80,8 @@ class HostedLedger:
             self.partition.log.start_offset,
             self.partition.visible_offset,
             queue.lanes,
-            queue.hidden,
-            queue.cancelled,
+            queue.not_yet(),
+            queue.never(),
         )
 
     def moment(self) -> Moment:

@@ -15,7 +15,7 @@ from goqueue.core.record.frame import CONTROL, FrameHeader, read_header
 from goqueue.core.record.message import Message
 from goqueue.core.record.row import Row
 from goqueue.runtime.partition import Partition
-from goqueue.runtime.sight import Sight, look
+from goqueue.runtime.sight import PLAIN, Lens, Sight, look
 from goqueue.runtime.topic import Topic
 from goqueue.storage.partition_log import Gap
 
@@ -50,7 +50,7 @@ async def read_page(
     offset: Offset,
     count_max: int,
     bytes_max: int,
-    show_delayed: bool = False,
+    lens: Lens = PLAIN,
 ) -> Page:
     """Return what lies at an offset and behind it, beginning at the earliest that is still there.
 
@@ -59,9 +59,7 @@ async def read_page(
     """
     started = time.perf_counter()
     partition = topic.partition(number)
-    reading = _Reading(
-        partition, offset, count_max=count_max, bytes_max=bytes_max, show_delayed=show_delayed
-    )
+    reading = _Reading(partition, offset, count_max=count_max, bytes_max=bytes_max, lens=lens)
     await reading.run()
     topic.meter.fetch_seconds.observe(time.perf_counter() - started)
     topic.meter.consumed.inc(len(reading.messages))
@@ -88,10 +86,10 @@ class _Reading:
         *,
         count_max: int,
         bytes_max: int,
-        show_delayed: bool,
+        lens: Lens,
     ) -> None:
         self._partition = partition
-        self._show_delayed = show_delayed
+        self._lens = lens
         self._count_max = count_max
         self._bytes_max = bytes_max
         self.first_offset = partition.log.start_offset
@@ -115,7 +113,7 @@ class _Reading:
     async def run(self) -> None:
         """Read until the page is full or the log ends."""
         partition = self._partition
-        end = partition.visible_offset
+        end = self._lens.end_of(partition)
         while self.next_offset < end and not self._is_full:
             if partition.is_closed:
                 raise TopicNotFoundError("topic not found")
@@ -125,9 +123,7 @@ class _Reading:
                 return
             piece = await partition.read(offset, end_offset=end, bytes_max=PIECE_BYTES)
             self.gaps += piece.gaps
-            sight = Sight(piece.frames, piece.next_offset)
-            if not self._show_delayed:
-                sight = look(partition.queue, piece, offset)
+            sight = look(partition.queue, piece, offset, self._lens)
             self._take(sight.frames, end)
             if not self._is_full:
                 self.next_offset = Offset(max(self.next_offset, min(sight.next_offset, end)))

@@ -23,6 +23,7 @@ from goqueue.base.ids import Offset, PartitionId, TopicPartition
 from goqueue.base.units import KiB, MiB
 from goqueue.core.producers.ledger import Appended, Original
 from goqueue.core.record.check import CheckedFrame
+from goqueue.core.record.control import Control
 from goqueue.core.record.stamp import NO_STAMP, Repeat
 from goqueue.core.topics.settings import TopicSettings
 from goqueue.observability.logging import get_logger
@@ -89,6 +90,11 @@ class Partition:
 
     def __repr__(self) -> str:
         return f"<Partition {self.name} {self.log.start_offset}..{self.log.end_offset}>"
+
+    @property
+    def stable_offset(self) -> Offset:
+        """Return the offset up to which a read-committed reader may go: no transaction is open."""
+        return self.queue.tx.stable_offset(self.visible_offset)
 
     @property
     def visible_offset(self) -> Offset:
@@ -186,6 +192,8 @@ class Partition:
             )
             if frame.queue is not None:
                 self.queue.note(offset, frame.queue)
+            if frame.transaction:
+                self.queue.tx.note(frame.transaction, offset, frame.rows)
             offset = Offset(offset + frame.rows)
         size = sum(len(frame.frame) for frame in frames)
         self._unsynced_bytes += size
@@ -207,6 +215,12 @@ class Partition:
             # Its failure is the partition's, which every later append is told.
             self._rolling.add_done_callback(_forget_failure)
         return base
+
+    def end_transaction(self, frame: CheckedFrame, control: Control) -> None:
+        """Write the end of a transaction and let those know who wait for its messages."""
+        self.append_beyond([frame])
+        self.queue.end_transaction(control)
+        self.wake()
 
     # Committing.
 

@@ -3,6 +3,8 @@
 from goqueue.base.errors import CorruptFrameError
 from goqueue.base.ids import Offset
 from goqueue.core.producers.ledger import ProducerLedger
+from goqueue.core.record.batch import batch_fields
+from goqueue.core.record.control import read_control
 from goqueue.core.record.frame import FrameHeader
 from goqueue.core.record.queue_rows import rows_of_frame
 from goqueue.runtime.producer_snapshot import appended, read_ledger
@@ -37,6 +39,13 @@ def recover_state(
 
 def _note(queue: QueueIndex, header: FrameHeader, frame: memoryview) -> None:
     try:
+        control = read_control(header, frame)
+        if control is not None:
+            queue.end_transaction(control)
+        if header.is_batch:
+            fields = batch_fields(header, frame)
+            if fields.transaction:
+                queue.tx.note(fields.transaction, header.offset, fields.rows)
         rows = rows_of_frame(header, frame)
     except CorruptFrameError:
         # Its checksum holds and its messages cannot be read: readers are told, nothing waits.

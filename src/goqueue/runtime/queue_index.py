@@ -12,9 +12,11 @@ from pyroaring import BitMap64
 
 from goqueue.base.ids import Offset
 from goqueue.base.limits import PRIORITIES
+from goqueue.core.record.control import Control
 from goqueue.core.record.frame import PRIORITY_NORMAL
 from goqueue.core.record.queue_rows import QueueRows
 from goqueue.core.schedule.schedule import Schedule
+from goqueue.core.tx.index import TxIndex
 from goqueue.runtime.clock import Clock
 
 Offsets = Callable[[BitMap64], None]
@@ -49,6 +51,8 @@ class QueueIndex:
         """Offsets by priority; a message that is in no lane is normal."""
         self.consumed = [0] * PRIORITIES
         """Messages settled by groups, by priority; whoever settles them counts."""
+        self.tx = TxIndex()
+        """The transactions that are open or were aborted here."""
         self._on_due: list[Offsets] = []
         self._on_cancelled: list[Offsets] = []
 
@@ -117,11 +121,32 @@ class QueueIndex:
         for callback in list(self._on_cancelled):
             callback(offsets)
 
+    def end_transaction(self, control: Control) -> None:
+        """Let the messages of a transaction be seen, or never, and tell those who watch."""
+        offsets = self.tx.end(control.number, is_commit=control.is_commit)
+        if not offsets:
+            return
+        if control.is_commit:
+            offsets -= self.schedule.hidden
+        for callback in list(self._on_due if control.is_commit else self._on_cancelled):
+            callback(offsets)
+
+    def not_yet(self) -> BitMap64:
+        """Return what may not be delivered yet: delayed, or of an open transaction."""
+        tx = self.tx.uncommitted
+        return self.schedule.hidden | tx if tx else self.schedule.hidden
+
+    def never(self) -> BitMap64:
+        """Return what may never be delivered: cancelled, or of an aborted transaction."""
+        aborted = self.tx.aborted
+        return self.schedule.cancelled | aborted if aborted else self.schedule.cancelled
+
     def trim(self, start_offset: Offset) -> None:
         """Forget messages that are no longer in the log."""
         for lane in self.lanes:
             lane.remove_range(0, start_offset)
         self.schedule.trim(start_offset)
+        self.tx.trim(start_offset)
 
     def count_consumed(self, runs: Sequence[int]) -> None:
         """Count messages that a group has acked, by priority."""
@@ -152,6 +177,15 @@ class QueueIndex:
                 here &= offsets
                 found = here if found is None else found | here
         return found
+
+    def aborted(self, start_offset: Offset, end_offset: Offset) -> BitMap64 | None:
+        """Return the offsets of a range whose transactions were aborted, or None for none."""
+        offsets = self.tx.aborted
+        if not offsets or not offsets.range_cardinality(start_offset, end_offset):
+            return None
+        here = BitMap64()
+        here.add_range(start_offset, end_offset)
+        return here & offsets
 
     def totals(self, start_offset: Offset, end_offset: Offset) -> list[int]:
         """Return how many messages of the log there are by priority, most urgent first."""

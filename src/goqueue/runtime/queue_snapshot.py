@@ -2,7 +2,7 @@
 
  0        4        12       16
 +--------+--------+--------+------------------+---------------------------------
-| crc32c | end    | sizes  | size (u32) each  | blocks: 4 columns, then 5 lanes
+| crc32c | end    | sizes  | size (u32) each  | blocks: 4 columns, 5 lanes, transactions
 |        | offset | count  |                  |
 +--------+--------+--------+------------------+---------------------------------
 """
@@ -10,25 +10,28 @@
 import struct
 from typing import Final
 
+import msgspec
 import numpy as np
 from crc32c import crc32c
 from pyroaring import BitMap64
 
 from goqueue.base.ids import Offset, Position
 from goqueue.base.limits import PRIORITIES
+from goqueue.core.tx.index import TxIndex
 from goqueue.runtime.queue_index import QueueIndex
 from goqueue.storage.disk import Disk, write_atomically
 
 SNAPSHOT_NAME: Final = "queue.snapshot"
 _HEAD: Final = struct.Struct(">IQ")
 _COLUMNS: Final = 4
-_SIZES: Final = struct.Struct(f">{_COLUMNS + PRIORITIES}I")
+_SIZES: Final = struct.Struct(f">{_COLUMNS + PRIORITIES + 1}I")
 
 
 def encode_snapshot(queue: QueueIndex, end_offset: Offset) -> bytes:
     """Lay out the index as it is after every message before ``end_offset``."""
     blocks = [column.tobytes() for column in queue.schedule.dump()]
     blocks += [lane.serialize() for lane in queue.lanes]
+    blocks.append(msgspec.msgpack.encode(queue.tx.snapshot()))
     body = b"".join((_SIZES.pack(*map(len, blocks)), *blocks))
     return _HEAD.pack(crc32c(body, end_offset & 0xFFFFFFFF), end_offset) + body
 
@@ -55,7 +58,8 @@ def restore_snapshot(
     if end_offset not in known:
         return None
     queue.schedule.restore([np.frombuffer(block, np.int64) for block in blocks[:_COLUMNS]])
-    for lane, block in zip(queue.lanes, blocks[_COLUMNS:], strict=True):
+    queue.tx = TxIndex.restore(msgspec.msgpack.decode(blocks[-1]))
+    for lane, block in zip(queue.lanes, blocks[_COLUMNS:-1], strict=True):
         lane |= BitMap64.deserialize(bytes(block))  # noqa: PLW2901 - changed in place
     return end_offset
 

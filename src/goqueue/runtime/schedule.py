@@ -25,6 +25,7 @@ from goqueue.runtime.clock import Clock
 from goqueue.runtime.page import read_page
 from goqueue.runtime.partition import Partition
 from goqueue.runtime.schedule_timer import DueTimer
+from goqueue.runtime.sight import Lens
 from goqueue.runtime.state_log import StateLog
 from goqueue.runtime.topic import Topic
 
@@ -144,7 +145,7 @@ class Delays:
             offset=Offset(offset),
             count_max=1,
             bytes_max=1 * MiB,
-            show_delayed=True,
+            lens=Lens(show_delayed=True, is_committed=False),
         )
         first = page.messages[0] if page.messages else None
         return first if first is not None and first.offset == offset else None

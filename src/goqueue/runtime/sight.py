@@ -1,6 +1,6 @@
-"""What plain readers get of a piece of the log: not what is delayed, and not what was cancelled."""
+"""What readers get of a piece of the log: not what is delayed or cancelled, nor what was aborted."""
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from pyroaring import BitMap64
@@ -9,9 +9,26 @@ from goqueue.base.ids import Offset
 from goqueue.base.limits import HIDDEN_RANGES_MAX
 from goqueue.core.record.cut import cut_frames
 from goqueue.core.record.frame import read_header
+from goqueue.runtime.partition import Partition
 from goqueue.runtime.queue_index import QueueIndex
 from goqueue.storage.log_reader import Piece
 from goqueue.storage.partition_log import Gap
+
+
+class Lens(NamedTuple):
+    """How somebody reads."""
+
+    show_delayed: bool = False
+    """Also what is not yet due or was cancelled."""
+    is_committed: bool = True
+    """Not what transactions wrote that are open or were aborted."""
+
+    def end_of(self, partition: Partition) -> Offset:
+        """Return how far one may read a partition."""
+        return partition.stable_offset if self.is_committed else partition.visible_offset
+
+
+PLAIN: Final = Lens()
 
 
 class Sight(NamedTuple):
@@ -23,18 +40,28 @@ class Sight(NamedTuple):
 
 
 def look(
-    queue: QueueIndex, piece: Piece, offset: Offset, *, ranges_max: int = HIDDEN_RANGES_MAX
+    queue: QueueIndex,
+    piece: Piece,
+    offset: Offset,
+    lens: Lens = PLAIN,
+    *,
+    ranges_max: int = HIDDEN_RANGES_MAX,
 ) -> Sight:
-    """Leave out of a piece that was read from an offset on what plain readers do not get."""
-    if not piece.frames or queue.is_clear:
+    """Leave out of a piece that was read from an offset on what a reader does not get.
+
+    What is delayed or cancelled is told; what was aborted never was.
+    """
+    if not piece.frames or (queue.is_clear and not queue.tx.aborted):
         return Sight(piece.frames, piece.next_offset)
     # The first frame may begin before the offset: what is hidden there does not go out either.
     first = min(read_header(piece.frames).offset, offset)
-    unseen = queue.unseen(first, piece.next_offset)
-    if unseen is None:
+    delayed = None if lens.show_delayed else queue.unseen(first, piece.next_offset)
+    aborted = None if not lens.is_committed else queue.aborted(first, piece.next_offset)
+    if delayed is None and aborted is None:
         return Sight(piece.frames, piece.next_offset)
     next_offset = piece.next_offset
-    hidden = ranges_of(unseen, offset)
+    hidden = [] if delayed is None else ranges_of(delayed, offset)
+    unseen = (delayed or BitMap64()) | (aborted or BitMap64())
     if len(hidden) > ranges_max:
         next_offset = hidden[ranges_max].start_offset
         hidden = hidden[:ranges_max]

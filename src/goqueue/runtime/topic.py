@@ -2,8 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Sequence
-from typing import Final
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, NamedTuple
 
 from goqueue.base.errors import (
     DelayedFullError,
@@ -41,6 +41,20 @@ DRAFT_OVERHEAD_BYTES: Final = 64
 """What a message costs in a batch beside its own bytes, generously."""
 
 log = get_logger("goqueue.topic")
+
+
+def _nothing() -> None:
+    """Check nothing: the messages belong to no transaction."""
+
+
+class Ticket(NamedTuple):
+    """The transaction messages belong to, and what raises when it is no longer open."""
+
+    number: int
+    check: Callable[[], None]
+
+
+NO_TICKET: Final = Ticket(0, _nothing)
 
 
 class Topic:
@@ -120,7 +134,11 @@ class Topic:
         return outcome
 
     async def publish_all(
-        self, parts: Sequence[tuple[int, memoryview]], *, wait: bool = True
+        self,
+        parts: Sequence[tuple[int, memoryview]],
+        *,
+        wait: bool = True,
+        ticket: Ticket = NO_TICKET,
     ) -> list[Published | GoQueueError]:
         """Append the frames of one request; return what became of each part when acks may go out.
 
@@ -131,7 +149,7 @@ class Topic:
         started = time.perf_counter()
         try:
             async with self._turn:
-                outcomes = [await self._accept(partition, frames) for partition, frames in parts]
+                outcomes = [await self._accept(*part, ticket=ticket) for part in parts]
         except BaseException:
             # Cancelled in the middle: what is appended already is synced all the same.
             for partition, _ in parts:
@@ -146,13 +164,15 @@ class Topic:
         self.meter.publish_seconds.observe(time.perf_counter() - started)
         return outcomes
 
-    async def _accept(self, partition: int, frames: memoryview) -> Published | GoQueueError:
+    async def _accept(
+        self, partition: int, frames: memoryview, *, ticket: Ticket
+    ) -> Published | GoQueueError:
         try:
             target = self.partition(partition)
             if self._ballast is not None:
                 self._ballast.check()
-            checked = check_frames(frames, now_ms=self._clock.now_ms())
-            published = await self._append(target, checked)
+            checked = check_frames(frames, now_ms=self._clock.now_ms(), transaction=ticket.number)
+            published = await self._append(target, checked, ticket)
         except GoQueueError as error:
             self._note_room(is_full=isinstance(error, DiskFullError))
             return error
@@ -200,7 +220,9 @@ class Topic:
             failed.set_exception(error)
             return failed
 
-    async def _append(self, target: Partition, frames: list[CheckedFrame]) -> Published:
+    async def _append(
+        self, target: Partition, frames: list[CheckedFrame], ticket: Ticket = NO_TICKET
+    ) -> Published:
         stamp = frames[0].stamp
         if stamp.is_idempotent:
             self._identities.check(producer_id=stamp.producer_id, epoch=stamp.epoch)
@@ -208,6 +230,7 @@ class Topic:
         await target.make_room(sum(len(frame.frame) for frame in frames))
         # From here to the append nothing awaits: what is judged is what is written.
         target.check_writable()
+        ticket.check()
         number = target.name.partition
         originals = target.judge(frames)
         known = _known_rows(originals, frames, number) if originals else ()

@@ -205,6 +205,7 @@ def pack_batch(
     last_timestamp_us: int,
     compression: str | None = None,
     sequence_count: int | None = None,
+    transaction: int = 0,
     repeats: Many[Repeat] = (),
 ) -> PackedBatch:
     """Serialise a record batch of our schema; compression that does not pay is left out."""
@@ -223,6 +224,7 @@ def pack_batch(
         raw_size=raw.size,
         first_timestamp_us=first_timestamp_us,
         sequence_count=batch.num_rows if sequence_count is None else sequence_count,
+        transaction=transaction,
         repeats=tuple(repeats),
     )
     return PackedBatch(fields, value, last_timestamp_us)

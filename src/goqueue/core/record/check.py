@@ -55,6 +55,7 @@ class CheckedFrame(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     stamp: ProducerStamp
     sequence_count: int
     first_timestamp_us: int
+    transaction: int = 0
     dedup_ids: tuple[bytes | None, ...] | None = None
     repeats: tuple[Repeat, ...] = ()
     lanes: tuple[int, ...] | None = None
@@ -63,10 +64,13 @@ class CheckedFrame(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What the queue treats in a way of its own; None for most frames."""
 
 
-def check_frames(buffer: memoryview, *, now_ms: int, by_broker: bool = False) -> list[CheckedFrame]:
+def check_frames(
+    buffer: memoryview, *, now_ms: int, transaction: int = 0, by_broker: bool = False
+) -> list[CheckedFrame]:
     """Take a buffer of whole frames apart, refusing all of it for any fault.
 
-    The broker's own rows may carry headers of its own, and a few more than others.
+    Frames say which transaction they belong to; it must be the one that is being published in. The
+    broker's own rows may carry headers of its own, and a few more than others.
     """
     frames: list[CheckedFrame] = []
     position = 0
@@ -80,6 +84,8 @@ def check_frames(buffer: memoryview, *, now_ms: int, by_broker: bool = False) ->
             checked = _check_batch(header, frame)
         else:
             checked = _check_row(header, frame, by_broker=by_broker)
+        if checked.transaction != transaction:
+            raise InvalidRequestError("a frame belongs to another transaction than its request")
         _check_time(checked, now_ms)
         if checked.queue is not None and checked.queue.delays is not None:
             _check_delays(checked.queue.delays, now_ms)
@@ -116,8 +122,8 @@ def _check_batch(header: FrameHeader, frame: memoryview) -> CheckedFrame:
     fields = batch_fields(header, frame)
     if fields.rows == 0:
         raise InvalidRequestError("at least one message required")
-    if fields.sequence_count != fields.rows or fields.repeats or fields.transaction:
-        raise InvalidRequestError("a batch may not claim repeats or a transaction")
+    if fields.sequence_count != fields.rows or fields.repeats:
+        raise InvalidRequestError("a batch may not claim repeats")
     payload = batch_payload(fields, header, frame)
     _refuse_inner_compression(memoryview(payload))
     batch = read_batch(payload, fields.column_set)
@@ -129,6 +135,7 @@ def _check_batch(header: FrameHeader, frame: memoryview) -> CheckedFrame:
         stamp=fields.stamp,
         sequence_count=fields.sequence_count,
         first_timestamp_us=fields.first_timestamp_us,
+        transaction=fields.transaction,
         dedup_ids=dedup_ids,
         lanes=_lanes(batch),
         queue=rows_of_batch(batch, fields.column_set),

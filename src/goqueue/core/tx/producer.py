@@ -76,7 +76,7 @@ class TxProducer:
 
     def begin(self, who: Identity, *, number: int, at_ms: int) -> Decision[Event, None]:
         """Begin a transaction."""
-        self._check_life(who)
+        self.check_life(who)
         if self.state not in IDLE:
             raise InvalidTransactionStateError("transaction already in progress")
         return Decision((events.Begun(number=number, at_ms=at_ms),), None)
@@ -116,7 +116,7 @@ class TxProducer:
 
         The same outcome may be asked for again and again; the other one is refused.
         """
-        self._check_life(who)
+        self.check_life(who)
         self._check_number(who)
         if len(token) > TX_TOKEN_CHARACTERS_MAX:
             raise InvalidRequestError(
@@ -160,14 +160,15 @@ class TxProducer:
 
     def check_open(self, who: Identity) -> None:
         """Raise unless who speaks has this transaction open."""
-        self._check_life(who)
+        self.check_life(who)
         self._check_number(who)
         if self.state is not State.ONGOING:
             raise InvalidTransactionStateError(
                 f"invalid transaction state {self.state}: no transaction is open"
             )
 
-    def _check_life(self, who: Identity) -> None:
+    def check_life(self, who: Identity) -> None:
+        """Raise unless who speaks is the latest life of this producer."""
         if self.state is State.DEAD or who.producer_id != self.producer_id:
             raise UnknownProducerError(
                 f"producer {who.producer_id} is not the one of {self.name}; init it again"

@@ -1,0 +1,21 @@
+"""The counters of transactions."""
+
+from goqueue.observability.metrics import Metrics
+
+
+class TxMetrics:
+    """Made once for a broker."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        counter = metrics.counter("broker")
+        self.started = counter("transactions_started", "Transactions begun")
+        self.committed = counter("transactions_committed", "Transactions committed")
+        self.aborted = counter("transactions_aborted", "Transactions aborted")
+        self.latency = metrics.histogram(
+            "broker", "transaction_latency_seconds", "From the wish to end it to its end"
+        )
+
+    def ended(self, outcome: str, *, seconds: float) -> None:
+        """Count the end of a transaction."""
+        (self.committed if outcome == "commit" else self.aborted).inc()
+        self.latency.observe(seconds)
