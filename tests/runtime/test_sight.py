@@ -10,7 +10,7 @@ from goqueue.base.units import HOUR_MS
 from goqueue.core.record.message import Draft
 from goqueue.core.record.repack import frame_drafts
 from goqueue.runtime.fetch import Fetched, FetchPart, fetch
-from goqueue.runtime.sight import look, ranges_of
+from goqueue.runtime.sight import Lens, look, ranges_of
 from tests.runtime.rig import Rig, messages_in, run
 
 
@@ -43,7 +43,7 @@ async def fetch_one(
         [FetchPart(partition=0, offset=offset, end_offset=end)],
         bytes_max=100_000,
         wait_ms=0,
-        show_delayed=show,
+        lens=Lens(show_delayed=show),
     )
     assert isinstance(outcome, Fetched)
     return outcome

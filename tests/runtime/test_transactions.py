@@ -32,7 +32,7 @@ from goqueue.runtime.transactions import Transactions
 from goqueue.testing.disk import CrashError
 from tests.runtime.rig import Rig, messages_in, run
 
-LATEST = 2**40
+NOTE = "checkpoint 7"
 
 
 @pytest.fixture(autouse=True)
@@ -207,12 +207,12 @@ def test_a_newer_instance_fences_the_older_and_aborts_what_it_left() -> None:
         with pytest.raises(ProducerFencedError):
             await bank.tx.end(zombie, COMMIT)
         await bank.publish(heir, 0, "mine")
-        await bank.tx.end(heir, COMMIT, token="checkpoint 7")
+        await bank.tx.end(heir, COMMIT, token=NOTE)
         with pytest.raises(UnknownProducerError):
             await bank.tx.begin(Identity(producer_id=999, epoch=0))
         life = await bank.tx.init("t")
 
-        assert life.token == "checkpoint 7"
+        assert life.token == NOTE
         assert await bank.read(0) == ["mine"]
         await bank.rig.stop()
 

@@ -174,8 +174,8 @@ class Compactor:
             partition.log,
             rules,
             with_active=dry_run,
-            hidden=partition.queue.hidden,
-            cancelled=partition.queue.cancelled,
+            hidden=partition.queue.not_yet(),
+            cancelled=partition.queue.never(),
         )
         self._at_work = compaction
         partition.is_compacting = True

@@ -1,4 +1,4 @@
-"""What readers get of a piece of the log: not what is delayed or cancelled, nor what was aborted."""
+"""What readers get of a piece of the log: nothing that is delayed, cancelled or was aborted."""
 
 from typing import Final, NamedTuple
 

@@ -215,6 +215,7 @@ class Transactions:
         hosted.commit(hosted.producer.add_partitions(who, places).events)
         hosted.producer.touch(self._clock.monotonic_ms())
         noted = hosted.durable()
+        noted.add_done_callback(_look_at)
         producer = hosted.producer
         ticket = Ticket(producer.number, partial(producer.check_open, who))
         hosted.publishing += 1
@@ -439,7 +440,7 @@ class Transactions:
     def _forget(self, hosted: HostedTxProducer) -> None:
         del self._producers[hosted.producer.name]
         self._names.pop(hosted.producer.producer_id, None)
-        hosted.forget().add_done_callback(lambda done: done.cancelled() or done.exception())
+        hosted.forget().add_done_callback(_look_at)
 
     async def _sweep_on(self) -> None:
         while True:
@@ -448,3 +449,9 @@ class Transactions:
                 self.sweep()
             except Exception:
                 log.exception("a sweep of the transactions failed")
+
+
+def _look_at(done: asyncio.Future[None]) -> None:
+    """Look at how something ended that nobody may have waited for."""
+    if not done.cancelled():
+        done.exception()

@@ -205,6 +205,7 @@ class Fetch(Call, frozen=True):
     wait_ms: Annotated[int, msgspec.Meta(ge=0, le=FETCH_WAIT_MS_MAX)]
     parts: Annotated[list[FetchPart], msgspec.Meta(max_length=REQUEST_PARTS_MAX, min_length=1)]
     show_delayed: bool = False
+    is_committed: bool = True
 
 
 class FetchedPart(Call, frozen=True):
@@ -230,10 +231,14 @@ class Fetched(Call, frozen=True):
 
 
 class Offsets(Call, frozen=True):
-    """Ask where a time is in each partition; without a time, for the ends."""
+    """Ask where a time is in each partition; without a time, for the ends.
+
+    Who reads what is committed only, reads no further than the first open transaction.
+    """
 
     topic: Name
     timestamp_us: Natural | None = None
+    is_committed: bool = True
 
 
 class OffsetsPart(Call, frozen=True):

@@ -14,6 +14,7 @@ from goqueue.base.units import MiB
 from goqueue.runtime.broker import Broker
 from goqueue.runtime.page import Page, read_page
 from goqueue.runtime.partition import Partition
+from goqueue.runtime.sight import Lens
 from goqueue.transport.http.call import Call, parse_int64
 from goqueue.transport.http.drafts import BASE64, TEXT
 from goqueue.transport.http.operation import Operation, Parameter
@@ -106,7 +107,10 @@ class ReadingRoutes:
         offset = call.number("offset", default=0)
         limit = min(call.number("limit", default=LIMIT_DEFAULT, least=1), HTTP_READ_MESSAGES_MAX)
         is_base64 = _is_base64(call.text("encoding"))
-        show_delayed = _shows_delayed(call.text("delayed"))
+        lens = Lens(
+            show_delayed=_shows_delayed(call.text("delayed")),
+            is_committed=_is_committed(call.text("isolation")),
+        )
         name = call.path["topic"]
         topic = find_topic(self._broker, name, text=f"topic not found: {ascii(name)[1:-1][:249]}")
         moment = call.text("timestamp")
@@ -120,7 +124,7 @@ class ReadingRoutes:
             offset=Offset(offset),
             count_max=limit,
             bytes_max=READ_BYTES_MAX,
-            show_delayed=show_delayed,
+            lens=lens,
         )
         return json_reply(_page_of(page, is_base64=is_base64))
 
@@ -160,6 +164,14 @@ def _moment_us(text: str) -> int:
         return parse_moment_us(text)
     except ValueError as error:
         raise InvalidRequestError(f"invalid timestamp: {error}") from error
+
+
+def _is_committed(text: str | None) -> bool:
+    if text in (None, "", "read_committed"):
+        return True
+    if text == "read_uncommitted":
+        return False
+    raise InvalidRequestError("isolation: must be read_committed or read_uncommitted")
 
 
 def _shows_delayed(choice: str | None) -> bool:

@@ -12,6 +12,7 @@ from goqueue.core.topics.settings import OS
 from goqueue.runtime import fetch
 from goqueue.runtime.broker import Broker
 from goqueue.runtime.partition import Published
+from goqueue.runtime.sight import Lens
 from goqueue.runtime.topic import Topic
 from goqueue.transport.native.delayed_dispatch import DelayedOperations
 from goqueue.transport.native.group_dispatch import GroupOperations
@@ -161,7 +162,7 @@ class Dispatch:
             bytes_max=call.bytes_max,
             wait_ms=call.wait_ms,
             room=beside.room,
-            show_delayed=call.show_delayed,
+            lens=Lens(show_delayed=call.show_delayed, is_committed=call.is_committed),
         )
         answers: list[calls.FetchedPart] = []
         payload: list[Buffer] = []
@@ -194,7 +195,7 @@ class Dispatch:
                 calls.OffsetsPart(
                     partition.name.partition,
                     partition.log.start_offset,
-                    partition.visible_offset,
+                    Lens(is_committed=call.is_committed).end_of(partition),
                     -1 if found is None else found,
                 )
             )
