@@ -9,9 +9,13 @@ from pyroaring import BitMap64
 from goqueue.base.errors import StorageFailedError
 from goqueue.base.ids import Offset
 from goqueue.base.units import DAY_MS, US_PER_MS
+from goqueue.core.record.batch import pack_batch
+from goqueue.core.record.check import check_frames
+from goqueue.core.record.columns import batch_of_drafts
 from goqueue.core.record.message import Draft, Message
 from goqueue.core.record.repack import frame_drafts
 from goqueue.core.record.row import encode_row
+from goqueue.core.record.stamp import NO_STAMP
 from goqueue.storage.findings import Severity
 from goqueue.storage.segment_check import Place, SegmentCheck
 from goqueue.storage.verify import Verification
@@ -156,6 +160,26 @@ class TestWhatStays:
         driver.compact(cancelled=BitMap64([4]))
 
         assert [one.offset for one in driver.read()[0]] == [3, 4]
+
+    def test_messages_of_transactions_are_left_alone(self) -> None:
+        """Nobody here knows whether they were committed, so they keep their place."""
+        driver = LogDriver(MemoryDisk())
+        publish(driver, put("a", "1"))
+        batch, column_set = batch_of_drafts([put("a", "2"), put("a", "3")])
+        packed = pack_batch(
+            batch,
+            column_set=column_set,
+            first_timestamp_us=NEW_US,
+            last_timestamp_us=NEW_US,
+            transaction=7,
+        )
+        checked = check_frames(memoryview(packed.frame(NO_STAMP)), now_ms=NOW_MS, transaction=7)
+        driver.log.append(checked)
+        publish(driver, put("a", "4"), put("a", None, time_us=OLD_US))
+        driver.seal()
+        driver.compact()
+
+        assert [one.offset for one in driver.read()[0]] == [1, 2, 4]
 
     def test_what_takes_appends_is_left_alone(self) -> None:
         """Its messages neither go nor make others go."""

@@ -53,6 +53,7 @@ class Superseded:
         self._superseded = BitMap64()
         self._expired = BitMap64()
         self._held = BitMap64()
+        self._has_transactions = False
 
     def __repr__(self) -> str:
         return f"<Superseded: {len(self._superseded)} offsets, {len(self._latest)} keys at hand>"
@@ -83,7 +84,12 @@ class Superseded:
         self._note(key, offset)
 
     def _show_batch(self, header: FrameHeader, frame: memoryview) -> None:
-        if not batch_fields(header, frame).rows:
+        fields = batch_fields(header, frame)
+        if fields.transaction:
+            # Whether it was committed is told elsewhere, so it neither goes nor makes others go.
+            self._has_transactions = True
+            return
+        if not fields.rows:
             return
         batch = decode_batch(header, frame)
         keys = batch.column("key")
@@ -151,7 +157,7 @@ class Superseded:
         While an older message of some key stays, its tombstone has to.
         """
         stays = self._superseded & self._held
-        if is_whole and not stays:
+        if is_whole and not stays and not self._has_transactions:
             return self._superseded | (self._expired - self._held - self._left_alone)
         return self._superseded - self._held
 
