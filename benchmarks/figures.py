@@ -166,4 +166,28 @@ FIGURES: tuple[Figure, ...] = (
         at_most=1.5,
         compute=within(("ack-cost", "10 M unacked", "ack"), ("ack-cost", "10 k unacked", "ack")),
     ),
+    Figure(
+        work="delayed messages scheduled",
+        unit="k/s",
+        at_least=100,
+        compute=alone(("delays", "schedule", "rate"), scale=1e-3),
+    ),
+    Figure(
+        work="delayed messages due at 10 k/s, p99 lateness",
+        unit="ms",
+        at_most=50,
+        compute=alone(("delays", "due at 10 k/s", "p99")),
+    ),
+    Figure(
+        work="broker memory with a million delayed messages",
+        unit="MB",
+        at_most=150,
+        compute=alone(("delays", "schedule", "resident")),
+    ),
+    Figure(
+        work="start a broker with a million delayed messages",
+        unit="s",
+        at_most=5,
+        compute=alone(("delays", "schedule", "serve"), scale=1e-3),
+    ),
 )

@@ -3,6 +3,7 @@
 from benchmarks.trial import Workload
 from benchmarks.workloads import (
     ack_cost,
+    delays,
     end_to_end,
     http,
     latency,
@@ -25,4 +26,5 @@ WORKLOADS: tuple[Workload, ...] = (
     partitions.WORKLOAD,
     log_size.WORKLOAD,
     ack_cost.WORKLOAD,
+    delays.WORKLOAD,
 )
