@@ -176,6 +176,31 @@ def test_retention_trims_lanes_and_delays() -> None:
     run(main())
 
 
+def test_a_delay_longer_than_retention_is_kept_until_it_is_due_and_then_as_long_again() -> None:
+    """Time retention counts from when a message may be read, not from when it was published."""
+
+    async def main() -> None:
+        rig = Rig()
+        await rig.start()
+        rig.broker.create_topic("t", partitions=1, settings={"retention_ms": HOUR_MS})
+        await publish(rig, drafts(rig, 3 * HOUR_MS))
+        for _ in range(3):
+            rig.clock.advance(HOUR_MS)
+            rig.broker.delays.timer.tick()
+            rig.keep("t")
+            assert ends(rig) == (0, 1)
+        assert not queue_of(rig).hidden
+        rig.clock.advance(HOUR_MS - MINUTE_MS)
+        rig.keep("t")
+        assert ends(rig) == (0, 1)
+        rig.clock.advance(3 * MINUTE_MS)
+        rig.keep("t")
+        assert ends(rig) == (1, 1)
+        await rig.stop()
+
+    run(main())
+
+
 def test_a_full_schedule_refuses_and_takes_again() -> None:
     """A topic holds so many delayed messages; one more is refused, until some are due."""
 

@@ -363,6 +363,7 @@ class Partition:
             now_ms=now_ms,
             retention_ms=self.settings.retention_ms,
             retention_bytes=self.settings.retention_bytes,
+            held_from=self.queue.held_from(retention_ms=self.settings.retention_ms),
         )
         if count:
             self.queue.trim(self.log.start_offset)

@@ -4,6 +4,7 @@ Noted at append, before anybody can read the messages; kept beside the log like 
 that a start replays a short tail only.
 """
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
@@ -13,6 +14,7 @@ from pyroaring import BitMap64
 from goqueue.base.ids import Offset
 from goqueue.base.limits import PRIORITIES
 from goqueue.core.record.control import Control
+from goqueue.base.units import MINUTE_MS
 from goqueue.core.record.frame import PRIORITY_NORMAL
 from goqueue.core.record.queue_rows import QueueRows
 from goqueue.core.schedule.schedule import Schedule
@@ -53,6 +55,7 @@ class QueueIndex:
         """Messages settled by groups, by priority; whoever settles them counts."""
         self.tx = TxIndex()
         """The transactions that are open or were aborted here."""
+        self._released: deque[tuple[int, int]] = deque()
         self._on_due: list[Offsets] = []
         self._on_cancelled: list[Offsets] = []
 
@@ -112,9 +115,31 @@ class QueueIndex:
         due = self.schedule.advance(self._clock.due_ms())
         self.arm()
         if due:
+            self._note_release(due)
             for callback in list(self._on_due):
                 callback(due)
         return due
+
+    def _note_release(self, due: BitMap64) -> None:
+        """Remember by the minute which offsets became due, for retention's sake."""
+        minute = self._clock.now_ms() // MINUTE_MS
+        first = due.min()
+        if self._released and self._released[-1][0] == minute:
+            first = min(first, self._released.pop()[1])
+        self._released.append((minute, first))
+
+    def held_from(self, *, retention_ms: int) -> Offset | None:
+        """Return the first offset that retention by time keeps: a delay does not use up its time.
+
+        What waits is kept, and what was released as long as any other message since then.
+        """
+        oldest = (self._clock.now_ms() - retention_ms) // MINUTE_MS
+        while self._released and self._released[0][0] < oldest:
+            self._released.popleft()
+        held = [first for _, first in self._released]
+        if self.schedule.hidden:
+            held.append(self.schedule.hidden.min())
+        return Offset(min(held)) if held else None
 
     def tell_cancelled(self, offsets: BitMap64) -> None:
         """Tell those who watch of messages that were just cancelled."""

@@ -8,7 +8,7 @@ import contextlib
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from goqueue.base.errors import DiskFullError, StorageFailedError
@@ -366,9 +366,25 @@ class PartitionLog:
         swap.put_rest(self._disk, self._directory)
         self._unfinished = None
 
-    def expire(self, *, now_ms: int, retention_ms: int, retention_bytes: int) -> int:
-        """Delete the segments retention no longer keeps; return how many. Waits for the disk."""
+    def expire(
+        self,
+        *,
+        now_ms: int,
+        retention_ms: int,
+        retention_bytes: int,
+        held_from: Offset | None = None,
+    ) -> int:
+        """Delete the segments retention no longer keeps; return how many. Waits for the disk.
+
+        From ``held_from`` on none goes by its time, however old it is.
+        """
         ages = [self.age_of(segment) for segment in self._segments]
+        if held_from is not None:
+            now = SegmentAge(size_bytes=0, last_timestamp_ns=now_ms * NS_PER_MS)
+            ages = [
+                replace(now, size_bytes=age.size_bytes) if self.end_of(one) > held_from else age
+                for one, age in zip(self._segments, ages, strict=True)
+            ]
         cutoff_ns = (now_ms - retention_ms) * NS_PER_MS
         is_old = retention_ms > 0 and ages[-1].last_timestamp_ns < cutoff_ns
         if is_old and not self._active.is_empty:
