@@ -7,6 +7,7 @@ from random import Random
 
 import numpy as np
 import pytest
+from pyroaring import BitMap64
 
 from goqueue.base.errors import DelayedNotFoundError, GoQueueError, InvalidRequestError
 from goqueue.base.ids import Offset
@@ -349,6 +350,51 @@ def test_a_new_time_is_within_a_century() -> None:
         rig.clock.advance(10)
         rig.broker.delays.timer.tick()
         assert not queue_of(rig).hidden
+        await rig.stop()
+
+    run(main())
+
+
+def test_a_name_of_which_some_became_due_still_names_the_others() -> None:
+    """By name, what is still waiting is changed; when nothing is, nothing is found."""
+
+    async def main() -> None:
+        rig = await begin(partitions=2)
+        await publish(rig, MINUTE_MS, number=0, name="n")
+        await publish(rig, HOUR_MS, HOUR_MS, number=1, name="n")
+        moved = await rig.broker.delays.reschedule_id("t", "n", due_ms=-5)
+        assert len(moved) == 3
+        rig.clock.advance(10)
+        rig.broker.delays.timer.tick()
+        with pytest.raises(DelayedNotFoundError):
+            await rig.broker.delays.cancel_id("t", "n")
+        await publish(rig, HOUR_MS, number=1, name="n")
+        (done,) = await rig.broker.delays.cancel_id("t", "n")
+
+        assert (done.partition, done.offset, done.state) == (1, 2, CANCELLED)
+        await rig.stop()
+
+    run(main())
+
+
+def test_one_who_fails_does_not_keep_the_news_from_the_others() -> None:
+    """A watcher that raises is logged; the next one hears all the same."""
+
+    async def main() -> None:
+        rig = await begin()
+        queue = queue_of(rig)
+        told: list[int] = []
+
+        def fail(_: BitMap64) -> None:
+            raise RuntimeError("a bug of somebody else")
+
+        queue.watch_due(fail)
+        queue.watch_due(told.extend)
+        await publish(rig, 50)
+        rig.clock.advance(60)
+        rig.broker.delays.timer.tick()
+
+        assert told == [0]
         await rig.stop()
 
     run(main())

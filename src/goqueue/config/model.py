@@ -4,6 +4,7 @@ import msgspec
 
 from goqueue.base.limits import (
     CONNECTIONS_MAX,
+    DELAYED_MAX,
     HTTP_BODY_BYTES_MAX,
     HTTP_PUBLISH_BODY_BYTES_MAX,
 )
@@ -22,6 +23,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     log_level: str = "info"
     log_format: str = "auto"
     connections_max: int = CONNECTIONS_MAX
+    delayed_max: int = DELAYED_MAX
     http_publish_body_bytes_max: int = HTTP_PUBLISH_BODY_BYTES_MAX
     http_body_bytes_max: int = HTTP_BODY_BYTES_MAX
     sync_threads: int = 8

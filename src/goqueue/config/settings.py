@@ -169,6 +169,14 @@ SETTINGS: Final = (
         read=_count(1, 1_000_000),
     ),
     Setting(
+        field="delayed_max",
+        key="limits.delayed_messages",
+        environment="GOQUEUE_LIMITS_DELAYED_MESSAGES",
+        flag=None,
+        meaning="most messages of a topic that wait for their time; one more is refused",
+        read=_count(0, 100_000_000),
+    ),
+    Setting(
         field="http_publish_body_bytes_max",
         key="limits.http_publish_body",
         environment="GOQUEUE_LIMITS_HTTP_PUBLISH_BODY",

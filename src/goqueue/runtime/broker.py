@@ -276,6 +276,7 @@ class Broker:
             timer=self.delays.timer,
             ballast=self._ballast,
         )
+        topic.delayed_max = self.config.delayed_max
         self._topics[record.name] = topic
         for partition in topic.partitions:
             recovery = partition.log.recovery

@@ -19,9 +19,12 @@ from goqueue.core.record.frame import PRIORITY_NORMAL
 from goqueue.core.record.queue_rows import QueueRows
 from goqueue.core.schedule.schedule import Schedule
 from goqueue.core.tx.index import TxIndex
+from goqueue.observability.logging import get_logger
 from goqueue.runtime.clock import Clock
 
 Offsets = Callable[[BitMap64], None]
+
+log = get_logger("goqueue.queue")
 
 
 class Timer(Protocol):
@@ -116,8 +119,7 @@ class QueueIndex:
         self.arm()
         if due:
             self._note_release(due)
-            for callback in list(self._on_due):
-                callback(due)
+            _tell(self._on_due, due)
         return due
 
     def _note_release(self, due: BitMap64) -> None:
@@ -143,8 +145,7 @@ class QueueIndex:
 
     def tell_cancelled(self, offsets: BitMap64) -> None:
         """Tell those who watch of messages that were just cancelled."""
-        for callback in list(self._on_cancelled):
-            callback(offsets)
+        _tell(self._on_cancelled, offsets)
 
     def end_transaction(self, control: Control) -> None:
         """Let the messages of a transaction be seen, or never, and tell those who watch."""
@@ -217,3 +218,12 @@ class QueueIndex:
         counts = [len(lane) for lane in self.lanes]
         counts[PRIORITY_NORMAL] = end_offset - start_offset - sum(counts)
         return counts
+
+
+def _tell(callbacks: Sequence[Offsets], offsets: BitMap64) -> None:
+    """Call everybody; one who fails does not keep the news from the others."""
+    for callback in tuple(callbacks):
+        try:
+            callback(offsets)
+        except Exception:
+            log.exception("somebody who watches a queue failed")

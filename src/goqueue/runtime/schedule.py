@@ -6,7 +6,7 @@ reply waits until it is durable, so that a cancelled message stays cancelled.
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -14,7 +14,7 @@ from pyroaring import BitMap64
 
 from goqueue.base.errors import DelayedNotFoundError, GoQueueError, InvalidRequestError
 from goqueue.base.ids import Offset, PartitionId, TopicName
-from goqueue.base.limits import DELAY_MS_MAX
+from goqueue.base.limits import DELAY_MS_MAX, DELAYED_PAGE_MAX
 from goqueue.base.units import MiB, format_duration_ms
 from goqueue.core.decision import Decision
 from goqueue.core.record.message import Message
@@ -91,7 +91,7 @@ class Delays:
     def _forget(self, key: str, home: str) -> None:
         """Drop the state of a machine; what stays behind is of another life and says nothing."""
         with contextlib.suppress(GoQueueError):
-            self._state.forget(key, home=home).add_done_callback(asyncio.Future.exception)
+            self._state.forget(key, home=home).add_done_callback(_look_at)
 
     # Asking.
 
@@ -122,11 +122,15 @@ class Delays:
         )
 
     async def find_id(self, topic: str, name: str) -> list[DelayedMessage]:
-        """Return the waiting messages a client gave this name to, or raise."""
+        """Return the waiting messages a client gave this name to, a thousand at most, or raise."""
         wanted = name.encode()
         found: list[DelayedMessage] = []
         for partition in self._find_topic(topic).partitions:
             for offset in partition.queue.schedule.named(wanted):
+                if len(found) == DELAYED_PAGE_MAX:
+                    return found
+                # Reading may not wait for anything: others get their turn in between.
+                await asyncio.sleep(0)
                 message = await self._read(topic, partition, offset)
                 headers = message.headers if message is not None else None
                 is_it = headers is not None and headers.get(DELAY_ID) == wanted
@@ -166,11 +170,40 @@ class Delays:
     ) -> DelayedMessage:
         """Give a waiting message another time; one that has passed makes it due at once."""
         check_delay(due_ms - self._clock.due_ms())
+        due_ms = max(due_ms, 0)
         where = self._find_topic(topic).partition(partition)
         await self._until_durable(where, offset)
         decision = where.queue.schedule.reschedule(offset, due_ms=due_ms)
         await self._commit(where, decision)
         return _waiting(where, decision.reply)
+
+    async def cancel_id(self, topic: str, name: str) -> list[DelayedMessage]:
+        """Have the waiting messages of a name never delivered."""
+        return await self._each(
+            await self.find_id(topic, name),
+            lambda one: self.cancel(topic, one.partition, one.offset),
+        )
+
+    async def reschedule_id(self, topic: str, name: str, *, due_ms: int) -> list[DelayedMessage]:
+        """Give the waiting messages of a name another time."""
+        return await self._each(
+            await self.find_id(topic, name),
+            lambda one: self.reschedule(topic, one.partition, one.offset, due_ms=due_ms),
+        )
+
+    @staticmethod
+    async def _each(
+        found: list[DelayedMessage],
+        change: Callable[[DelayedMessage], Coroutine[None, None, DelayedMessage]],
+    ) -> list[DelayedMessage]:
+        """Change every message; one that became due meanwhile is left out."""
+        outcomes = await asyncio.gather(*map(change, found), return_exceptions=True)
+        done = [one for one in outcomes if isinstance(one, DelayedMessage)]
+        for failure in outcomes:
+            is_late = isinstance(failure, DelayedNotFoundError) and done
+            if isinstance(failure, BaseException) and not is_late:
+                raise failure
+        return done
 
     async def _until_durable(self, partition: Partition, offset: int) -> None:
         """Wait until the message is on disk: its offset must not come to name another one."""
@@ -203,6 +236,12 @@ def check_delay(delay_ms: int) -> None:
             f"delay {format_duration_ms(delay_ms)} exceeds maximum"
             f" {format_duration_ms(DELAY_MS_MAX)}"
         )
+
+
+def _look_at(future: asyncio.Future[None]) -> None:
+    """Look at how a future ended, so that nobody complains that it was not looked at."""
+    if not future.cancelled():
+        future.exception()
 
 
 def _key(partition: Partition) -> str:

@@ -156,10 +156,8 @@ class DelayedRoutes:
 
     async def cancel_delayed_id(self, call: Call) -> Response:
         """Have the messages that wait under a name never delivered."""
-        done = [
-            await self._broker.delays.cancel(one.topic, one.partition, one.offset)
-            for one in await self._found(call)
-        ]
+        find_topic(self._broker, call.path["topic"])
+        done = await self._broker.delays.cancel_id(call.path["topic"], call.path["delay_id"])
         return json_reply(
             NamedCanceled(
                 topic=call.path["topic"],
@@ -182,12 +180,9 @@ class DelayedRoutes:
     async def reschedule_delayed_id(self, call: Call) -> Response:
         """Give the messages that wait under a name another time."""
         due_ms = await self._due_ms(call)
-        done = [
-            await self._broker.delays.reschedule(
-                one.topic, one.partition, one.offset, due_ms=due_ms
-            )
-            for one in await self._found(call)
-        ]
+        find_topic(self._broker, call.path["topic"])
+        name = call.path["delay_id"]
+        done = await self._broker.delays.reschedule_id(call.path["topic"], name, due_ms=due_ms)
         return json_reply(self._named(call, done))
 
     async def put_delayed_id(self, call: Call) -> Response:

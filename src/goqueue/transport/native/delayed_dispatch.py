@@ -47,11 +47,11 @@ class DelayedOperations:
 
     async def _cancel(self, call: DelayedCall, _: Beside) -> Reply:
         delays = self._broker.delays
-        done = [
-            _entry(await delays.cancel(call.topic, partition, offset))
-            for partition, offset in await self._places(call)
-        ]
-        return Reply(DelayedList(done))
+        if call.delay_id is not None:
+            done = await delays.cancel_id(call.topic, call.delay_id)
+        else:
+            done = [await delays.cancel(call.topic, call.partition, call.offset)]
+        return Reply(DelayedList(list(map(_entry, done))))
 
     async def _reschedule(self, call: RescheduleDelayed, _: Beside) -> Reply:
         delays = self._broker.delays
@@ -61,17 +61,11 @@ class DelayedOperations:
             due_ms = -(-call.deliver_at_us // US_PER_MS)
         else:
             raise InvalidRequestError("a new time is required: delay or deliver_at")
-        done = [
-            _entry(await delays.reschedule(call.topic, partition, offset, due_ms=due_ms))
-            for partition, offset in await self._places(call)
-        ]
-        return Reply(DelayedList(done))
-
-    async def _places(self, call: DelayedCall | RescheduleDelayed) -> list[tuple[int, int]]:
-        if call.delay_id is None:
-            return [(call.partition, call.offset)]
-        found = await self._broker.delays.find_id(call.topic, call.delay_id)
-        return [(one.partition, one.offset) for one in found]
+        if call.delay_id is not None:
+            done = await delays.reschedule_id(call.topic, call.delay_id, due_ms=due_ms)
+        else:
+            done = [await delays.reschedule(call.topic, call.partition, call.offset, due_ms=due_ms)]
+        return Reply(DelayedList(list(map(_entry, done))))
 
 
 def _entry(found: DelayedMessage) -> DelayedEntry:
