@@ -13,8 +13,8 @@ from pyroaring import BitMap64
 
 from goqueue.base.ids import Offset
 from goqueue.base.limits import PRIORITIES
-from goqueue.core.record.control import Control
 from goqueue.base.units import MINUTE_MS
+from goqueue.core.record.control import Control
 from goqueue.core.record.frame import PRIORITY_NORMAL
 from goqueue.core.record.queue_rows import QueueRows
 from goqueue.core.schedule.schedule import Schedule
