@@ -13,7 +13,7 @@ from goqueue.core.delivery.runs import count_of
 from goqueue.core.delivery.settle import Settled
 from goqueue.runtime.broker import Broker
 from goqueue.transport.http.ack import ERRORS, TAG, wall_time
-from goqueue.transport.http.ack_claims import Claim, Misfit, Terms, claim_all, parse_all
+from goqueue.transport.http.ack_claims import Claim, Claims, Misfit, Terms
 from goqueue.transport.http.ack_terms import read_delay_ms, read_extension_ms, read_reason
 from goqueue.transport.http.call import Call
 from goqueue.transport.http.operation import Answer, Operation
@@ -74,7 +74,9 @@ class AckBatchRoutes:
         common = Terms(read_reason(batch.reason), read_delay_ms(batch.delay), extension_ms)
         texts, terms = _spread(batch, common)
         field = "messages" if batch.receipts is None else "receipts"
-        claims, misfits = claim_all(self._broker.consume.ledgers, parse_all(texts, field), terms)
+        receipts = Claims(field)
+        receipts.gather(texts, terms)
+        claims, misfits = receipts.sort_out(self._broker.consume.ledgers)
         outcomes = await self._settle(verb, claims)
         return json_reply(self._reply(verb, outcomes, misfits))
 

@@ -1,7 +1,7 @@
 """From receipts to the leases they belong to: receipts of one lease are settled together."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from pyroaring import BitMap64
 
@@ -15,6 +15,9 @@ from goqueue.core.delivery.receipt import Receipt, parse_receipt
 from goqueue.runtime.consume import Settlement
 from goqueue.runtime.hosted_ledger import HostedLedger
 from goqueue.runtime.ledgers import Ledgers
+
+OFFSET_DIGITS: Final = 18
+"""So many digits are always an offset; longer ones are looked at more closely."""
 
 
 class Terms(NamedTuple):
@@ -59,55 +62,75 @@ class Misfit(NamedTuple):
     error: GoQueueError
 
 
-def parse_all(texts: Sequence[str | None], field: str) -> list[Receipt]:
-    """Read receipts; a bad one refuses them all and is named by its place."""
-    receipts: list[Receipt] = []
-    for place, text in enumerate(texts):
-        try:
-            receipts.append(parse_receipt(text))
-        except InvalidReceiptError as error:
-            raise InvalidReceiptError(f"{field}[{place}]: {error.message}") from error
-    return receipts
-
-
 def find_home(ledgers: Ledgers, receipt: Receipt) -> HostedLedger:
     """Return the ledger that gave out a receipt, or raise: no delivery has it."""
     hosted = ledgers.home_of(receipt.nonce)
     if hosted is None or hosted.partition.name != (receipt.topic, receipt.partition):
         raise UnknownReceiptError("no delivery has this receipt")
-    if not _is_counted_right(hosted, receipt):
+    if _miscounted(hosted, receipt, [receipt.offset]):
         raise UnknownReceiptError("no delivery has this receipt")
     return hosted
 
 
-def _is_counted_right(hosted: HostedLedger, receipt: Receipt) -> bool:
-    """Tell that a receipt names the delivery under way, if it names one under way at all."""
+def _miscounted(hosted: HostedLedger, receipt: Receipt, offsets: Sequence[int]) -> list[int]:
+    """Return the offsets that are leased, but not for the time the receipt says."""
     ledger = hosted.ledger
     lease = ledger.leases.get(receipt.nonce)
-    if lease is None or receipt.offset not in lease.offsets:
-        return True
-    return receipt.delivery_count == ledger.histories.count(receipt.offset) + 1
+    if lease is None or (receipt.delivery_count == 1 and not ledger.histories.offsets):
+        return []
+    failures = receipt.delivery_count - 1
+    count = ledger.histories.count
+    return [one for one in offsets if one in lease.offsets and count(one) != failures]
 
 
-def claim_all(
-    ledgers: Ledgers, receipts: Sequence[Receipt], terms: Sequence[Terms]
-) -> tuple[list[Claim], list[Misfit]]:
-    """Return the receipts by lease, and those that belong to none."""
-    claims: dict[tuple[int, Terms], Claim] = {}
-    misfits: list[Misfit] = []
-    for place, (receipt, own) in enumerate(zip(receipts, terms, strict=True)):
+class Claims:
+    """Gathers receipts, those of one lease together; a bad one refuses them all."""
+
+    def __init__(self, field: str) -> None:
+        self._field = field
+        self._bundles: dict[tuple[str, str, Terms], tuple[Receipt, dict[int, int]]] = {}
+        self._misfits: list[Misfit] = []
+
+    def gather(self, texts: Sequence[str | None], terms: Sequence[Terms]) -> None:
+        """Read receipts. Neighbours mostly differ in nothing but the offset."""
+        start = end = ""
+        before: Terms | None = None
+        places: dict[int, int] = {}
+        for place, (text, own) in enumerate(zip(texts, terms, strict=True)):
+            digits = ""
+            if text and own is before and text.startswith(start) and text.endswith(end):
+                digits = text[len(start) : -len(end)]
+            if not (digits.isdigit() and digits.isascii() and len(digits) <= OFFSET_DIGITS):
+                receipt = self._parse(text, place)
+                digits = str(receipt.offset)
+                start = f"{receipt.topic}:{receipt.partition}:"
+                end = f":{receipt.delivery_count}:{receipt.nonce:016x}"
+                before = own
+                places = self._bundles.setdefault((start, end, own), (receipt, {}))[1]
+            offset = int(digits)
+            if offset in places:
+                twice = StaleReceiptError(f"offset {offset} is settled by the same request")
+                self._misfits.append(Misfit(place, twice))
+            else:
+                places[offset] = place
+
+    def _parse(self, text: str | None, place: int) -> Receipt:
         try:
-            hosted = find_home(ledgers, receipt)
-        except UnknownReceiptError as error:
-            misfits.append(Misfit(place, error))
-            continue
-        key = (receipt.nonce, own)
-        claim = claims.get(key)
-        if claim is None:
-            claim = claims[key] = Claim(hosted, receipt.nonce, own, {})
-        if receipt.offset in claim.places:
-            twice = StaleReceiptError(f"offset {receipt.offset} is settled by the same request")
-            misfits.append(Misfit(place, twice))
-            continue
-        claim.places[receipt.offset] = place
-    return list(claims.values()), misfits
+            return parse_receipt(text)
+        except InvalidReceiptError as error:
+            raise InvalidReceiptError(f"{self._field}[{place}]: {error.message}") from error
+
+    def sort_out(self, ledgers: Ledgers) -> tuple[list[Claim], list[Misfit]]:
+        """Return the receipts by lease, and those that belong to none."""
+        claims: list[Claim] = []
+        unknown: list[int] = []
+        for (_, _, terms), (receipt, places) in self._bundles.items():
+            hosted = ledgers.home_of(receipt.nonce)
+            if hosted is None or hosted.partition.name != (receipt.topic, receipt.partition):
+                unknown += places.values()
+                continue
+            unknown += [places.pop(one) for one in _miscounted(hosted, receipt, list(places))]
+            if places:
+                claims.append(Claim(hosted, receipt.nonce, terms, places))
+        error = UnknownReceiptError("no delivery has this receipt")
+        return claims, self._misfits + [Misfit(place, error) for place in unknown]
