@@ -22,6 +22,7 @@ from goqueue.client.reader import Chunk, Fetching, OnHidden, ReadOptions, messag
 from goqueue.core.record.message import Message, Priority
 from goqueue.wire import calls, group_calls
 from goqueue.wire.delayed_calls import DelayedList, ListDelayed
+from goqueue.wire.overview_calls import Overview
 from goqueue.wire.packet import Operation
 from goqueue.wire.queue_calls import (
     CommitOffsets,
@@ -273,6 +274,10 @@ class AsyncClient:
         """Give waiting messages another time; one that has passed makes them due at once."""
         header = rescheduled(named(topic, partition, offset, id), delay, deliver_at)
         return _delayed(await self._once(Operation.RESCHEDULE_DELAYED, header, DelayedList))
+
+    async def overview(self) -> Overview:
+        """Return how all topics and groups stand, as ``goqueue top`` shows it."""
+        return await self._call(Operation.OVERVIEW, calls.Nothing(), Overview)
 
     async def ping(self) -> None:
         """Return when the broker has answered."""

@@ -26,6 +26,7 @@ from goqueue.client.reader import OnHidden, ReadOptions, messages_in
 from goqueue.core.record.message import Message, Priority
 from goqueue.wire.calls import CompactedPart, TopicState, TopicSummary
 from goqueue.wire.group_calls import GroupState, GroupSummary
+from goqueue.wire.overview_calls import Overview
 from goqueue.wire.queue_calls import Progress
 
 
@@ -245,6 +246,10 @@ class Client:
                 topic, partition, offset, id=id, delay=delay, deliver_at=deliver_at
             )
         )
+
+    def overview(self) -> Overview:
+        """Return how all topics and groups stand, as ``goqueue top`` shows it."""
+        return self._thread.run(self._client.overview())
 
     def ping(self) -> None:
         """Return when the broker has answered."""

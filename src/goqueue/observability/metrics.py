@@ -49,6 +49,11 @@ class TopicMeter:
         self._compaction_bytes = metrics.compaction_bytes.labels(topic)
         self._lanes = [metrics.priority_published.labels(topic, lane) for lane in LANES]
 
+    @property
+    def read_total(self) -> int:
+        """Return how many messages plain readers got since the broker started."""
+        return int(sum(one.value for family in self.consumed.collect() for one in family.samples))
+
     def synced(self, seconds: float, *, is_failed: bool) -> None:
         """Count one sync of a log."""
         self._fsyncs.inc()

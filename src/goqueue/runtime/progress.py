@@ -10,6 +10,7 @@ from goqueue.core.record.batch import batch_fields
 from goqueue.core.record.frame import CONTROL, read_header
 from goqueue.runtime.clock import Clock
 from goqueue.runtime.hosted_ledger import HostedLedger
+from goqueue.runtime.partition import Partition
 
 
 class Progress(NamedTuple):
@@ -56,14 +57,19 @@ async def look_at_oldest(hosted: HostedLedger) -> None:
         return
     if hosted.oldest is not None and hosted.oldest[0] == offset:
         return
-    piece = await hosted.partition.read(offset, end_offset=Offset(offset + 1), bytes_max=1)
+    time_ms = await time_at(hosted.partition, offset)
+    hosted.oldest = None if time_ms is None else (offset, time_ms)
+
+
+async def time_at(partition: Partition, offset: Offset) -> int | None:
+    """Return the time of a message in milliseconds, or that of the first in its batch."""
+    piece = await partition.read(offset, end_offset=Offset(offset + 1), bytes_max=1)
     if not piece.frames:
-        return
+        return None
     header = read_header(piece.frames)
     if header.flags & CONTROL:
-        return
-    first_ms = header.timestamp_ns // NS_PER_MS
+        return None
     if header.is_batch:
         frame = piece.frames[: header.size]
-        first_ms = batch_fields(header, frame).first_timestamp_us // US_PER_MS
-    hosted.oldest = (offset, first_ms)
+        return batch_fields(header, frame).first_timestamp_us // US_PER_MS
+    return header.timestamp_ns // NS_PER_MS

@@ -63,6 +63,7 @@ class Operation(IntEnum):
     FIND_DELAYED = 61
     CANCEL_DELAYED = 62
     RESCHEDULE_DELAYED = 63
+    OVERVIEW = 70
 
 
 class Packet(NamedTuple):

@@ -4,10 +4,14 @@ from typing import Final
 
 from starlette.responses import Response
 
+from goqueue.base.ids import Offset
 from goqueue.base.limits import PRIORITIES
 from goqueue.base.names import is_internal
+from goqueue.base.units import US_PER_MS
 from goqueue.runtime.broker import Broker
+from goqueue.runtime.lane_counts import ledgers_of, pending_lanes
 from goqueue.runtime.partition import Partition
+from goqueue.runtime.progress import time_at
 from goqueue.runtime.topic import Topic
 from goqueue.transport.http.call import Call
 from goqueue.transport.http.operation import Operation
@@ -19,6 +23,7 @@ from goqueue.wire.http.delayed import (
     TopicPriorities,
     WheelStats,
 )
+from goqueue.wire.times import format_time_us
 
 TAG: Final = "stats"
 
@@ -66,30 +71,40 @@ class QueueStatsRoutes:
         return json_reply(stats)
 
     async def priority_stats(self, _call: Call) -> Response:
-        """Return how many messages the logs hold by priority, most urgent first."""
-        topics = {str(topic.record.name): _topic_of(topic) for topic in self._topics()}
+        """Return how many messages the logs hold by priority, most urgent first.
+
+        ``pending`` are those some group has not settled, all of them where no group reads the
+        partition; ``consumed`` those that were acked since the broker started, by any group.
+        """
+        topics = {str(topic.record.name): await self._topic_of(topic) for topic in self._topics()}
         totals = _sum([topic.total_by_priority for topic in topics.values()])
         return json_reply(PriorityStats(total_by_priority=totals, topics=topics))
 
     def _topics(self) -> list[Topic]:
         return [topic for name, topic in self._broker.topics.items() if not is_internal(name)]
 
+    async def _topic_of(self, topic: Topic) -> TopicPriorities:
+        partitions = {
+            str(part.name.partition): await self._partition_of(part) for part in topic.partitions
+        }
+        totals = _sum([part.total for part in partitions.values()])
+        return TopicPriorities(total_by_priority=totals, partitions=partitions)
 
-def _topic_of(topic: Topic) -> TopicPriorities:
-    partitions = {str(part.name.partition): _partition_of(part) for part in topic.partitions}
-    totals = _sum([part.total for part in partitions.values()])
-    return TopicPriorities(total_by_priority=totals, partitions=partitions)
+    async def _partition_of(self, partition: Partition) -> PartitionPriorities:
+        queue = partition.queue
+        groups = ledgers_of(self._broker.consume.ledgers, partition)
+        lanes = pending_lanes(partition, groups)
+        return PartitionPriorities(
+            pending=[lane.messages for lane in lanes],
+            consumed=list(queue.consumed),
+            total=queue.totals(partition.log.start_offset, partition.visible_offset),
+            oldest_pending=[await _moment(partition, lane.oldest) for lane in lanes],
+        )
 
 
-def _partition_of(partition: Partition) -> PartitionPriorities:
-    queue = partition.queue
-    total = queue.totals(partition.log.start_offset, partition.visible_offset)
-    return PartitionPriorities(
-        pending=[max(here - done, 0) for here, done in zip(total, queue.consumed, strict=True)],
-        consumed=list(queue.consumed),
-        total=total,
-        oldest_pending=[""] * PRIORITIES,
-    )
+async def _moment(partition: Partition, offset: Offset | None) -> str:
+    moment_ms = None if offset is None else await time_at(partition, offset)
+    return "" if moment_ms is None else format_time_us(moment_ms * US_PER_MS)
 
 
 def _sum(rows: list[list[int]]) -> list[int]:

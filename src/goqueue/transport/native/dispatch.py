@@ -16,6 +16,7 @@ from goqueue.runtime.sight import Lens
 from goqueue.runtime.topic import Topic
 from goqueue.transport.native.delayed_dispatch import DelayedOperations
 from goqueue.transport.native.group_dispatch import GroupOperations
+from goqueue.transport.native.overview import OverviewOperations
 from goqueue.transport.native.queue_dispatch import QueueOperations
 from goqueue.transport.native.reply import Beside, Reply, failure_of
 from goqueue.wire import calls
@@ -47,6 +48,7 @@ class Dispatch:
         GroupOperations(broker).register(self._add)
         QueueOperations(broker).register(self._add)
         DelayedOperations(broker).register(self._add)
+        OverviewOperations(broker).register(self._add)
 
     def _add(
         self,
