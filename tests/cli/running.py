@@ -6,7 +6,6 @@ import select
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,10 +62,9 @@ def start(*arguments: str, **environment: str) -> subprocess.Popen[bytes]:
 def lines_of(process: subprocess.Popen[bytes], stream: str = "stderr") -> Iterator[bytes]:
     """Yield lines as they come; silence for too long is a failure."""
     source = getattr(process, stream)
-    deadline = time.monotonic() + SECONDS_MAX
     rest = b""
     while True:
-        ready, _, _ = select.select([source], [], [], deadline - time.monotonic())
+        ready, _, _ = select.select([source], [], [], SECONDS_MAX)
         assert ready, f"nothing more came within {SECONDS_MAX} s"
         piece = os.read(source.fileno(), 65_536)
         if not piece:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from goqueue.base.errors import DataLossError
+from goqueue.cli.consume_group import AutoAck, GroupName, Membership, Mode, NoAck, Ordering
 from goqueue.cli.delayed import tell_hidden
 from goqueue.cli.failure import usage
 from goqueue.cli.message_format import (
@@ -25,11 +26,19 @@ from goqueue.cli.message_format import (
 from goqueue.cli.output import Output
 from goqueue.cli.position import Position, read_position
 from goqueue.cli.session import Session, command
-from goqueue.cli.topic import TopicArgument
+from goqueue.cli.topic import complete_topics
 
 if TYPE_CHECKING:
     from goqueue import Client, Message
 
+TopicArguments = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="TOPIC...",
+        help="Name of the topic; with --group, several.",
+        autocompletion=complete_topics,
+    ),
+]
 FromText = Annotated[
     str | None,
     typer.Option(
@@ -108,10 +117,28 @@ class Reading:
         )
         return islice(messages, self.count)
 
+    def run(self, session: Session, topics: list[str], write: Piece) -> None:
+        """Print the messages of a topic."""
+        if self.follow and self.end is not None:
+            raise usage("--follow and --to exclude each other")
+        if len(topics) != 1:
+            raise usage("several topics are consumed by a group", "name it with --group")
+        with session.connect() as client:
+            try:
+                hidden: list[int] = []
+                _print(self.messages(client, topics[0], hidden), write, at_once=self.follow)
+                tell_hidden(sum(hidden))
+            except DataLossError as error:
+                raise lost(error) from error
+            except KeyboardInterrupt:
+                # The way to end a reader that follows, so it is no failure.
+                if not self.follow:
+                    raise
+
 
 def consume(
     session: Session,
-    topic: TopicArgument,
+    topics: TopicArguments,
     *,
     from_text: FromText = None,
     to_text: ToText = None,
@@ -124,18 +151,41 @@ def consume(
     format_text: FormatText = None,
     skip_gaps: SkipGaps = False,
     delayed: DelayedChoice = Sight.HIDE,
+    group: GroupName = None,
+    mode: Mode = None,
+    ordering: Ordering = None,
+    no_ack: NoAck = False,
+    auto_ack: AutoAck = False,
 ) -> None:
     """Read messages of a topic, in order within each partition.
 
     A terminal shows place, time, key and value; a pipe gets the values alone, one a line. -o json
-    gives JSON lines, which `goqueue produce --json` takes back.
+    gives JSON lines, which `goqueue produce --json` takes back. With --group one or several topics
+    are consumed as a queue, and what was printed is acked.
     """
-    if follow and to_text is not None:
-        raise usage("--follow and --to exclude each other")
     start = _start(from_text, offset, from_beginning=from_beginning, from_latest=from_latest)
+    write = _writer(session, format_text)
     now = datetime.now(UTC)
+    if group is not None:
+        if to_text or offset is not None or partition or skip_gaps or delayed is not Sight.HIDE:
+            raise usage("--group excludes --to, --offset, --partition, --skip-gaps and --delayed")
+        membership = Membership(
+            group=group,
+            topics=topics,
+            start=None if start is None else read_position(start, name="--from", now=now),
+            mode=mode,
+            ordering=ordering,
+            follow=follow,
+            count=count,
+            no_ack=no_ack,
+            auto_ack=auto_ack,
+        )
+        membership.run(session, write)
+        return
+    if mode or ordering or no_ack or auto_ack:
+        raise usage("--mode, --ordering, --no-ack and --auto-ack go with --group")
     reading = Reading(
-        start=read_position(start, name="--from", now=now),
+        start=read_position(start or "beginning", name="--from", now=now),
         end=None if to_text is None else read_position(to_text, name="--to", now=now),
         partitions=partition,
         follow=follow,
@@ -143,21 +193,12 @@ def consume(
         skip_gaps=skip_gaps,
         delayed=delayed,
     )
-    write = _writer(session, format_text)
-    with session.connect() as client:
-        try:
-            hidden: list[int] = []
-            _print(reading.messages(client, topic, hidden), write, at_once=follow)
-            tell_hidden(sum(hidden))
-        except DataLossError as error:
-            raise lost(error) from error
-        except KeyboardInterrupt:
-            # The way to end a reader that follows, so it is no failure.
-            if not follow:
-                raise
+    reading.run(session, topics, write)
 
 
-def _start(text: str | None, offset: int | None, *, from_beginning: bool, from_latest: bool) -> str:
+def _start(
+    text: str | None, offset: int | None, *, from_beginning: bool, from_latest: bool
+) -> str | None:
     asked = [
         one
         for one in (
@@ -170,7 +211,7 @@ def _start(text: str | None, offset: int | None, *, from_beginning: bool, from_l
     ]
     if len(asked) > 1:
         raise usage("--from, --offset, --from-beginning and --from-latest exclude each other")
-    return asked[0] if asked else "beginning"
+    return asked[0] if asked else None
 
 
 def _writer(session: Session, text: str | None) -> Piece:

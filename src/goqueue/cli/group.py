@@ -1,37 +1,21 @@
 """``goqueue group``: list, describe and delete consumer groups."""
 
-import os
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from goqueue.base.units import US_PER_MS, format_duration_ms
+from goqueue.cli import group_offsets
+from goqueue.cli.group_name import GroupArgument
 from goqueue.cli.message_format import moment
 from goqueue.cli.output import Grid, count, print_data, print_grid, print_pairs, say
-from goqueue.cli.session import Common, Session, add_common_options, command, confirm
+from goqueue.cli.session import Session, add_common_options, command, confirm
 from goqueue.wire.times import format_time_us
 
 if TYPE_CHECKING:
     from goqueue.wire.group_calls import GroupMember, GroupState, TopicPartitions
 
-COMPLETION_SECONDS: Final = 1.0
-
-
-def complete_groups(incomplete: str) -> list[str]:
-    """Return the groups a shell may offer; a broker that is not there offers none."""
-    session = Session(Common(timeout=str(COMPLETION_SECONDS)), os.environ, "")
-    try:
-        with session.connect() as client:
-            names = [group.name for group in client.list_groups()]
-    except Exception:  # noqa: BLE001 - nothing may spoil the line somebody is typing
-        return []
-    return [name for name in names if name.startswith(incomplete)]
-
-
-GroupArgument = Annotated[
-    str, typer.Argument(help="Name of the group.", autocompletion=complete_groups)
-]
 Force = Annotated[
     bool, typer.Option("-f", "--force", help="Do not ask, and delete it even with members.")
 ]
@@ -45,6 +29,7 @@ def register(app: typer.Typer) -> None:
     command(group, "describe")(describe)
     command(group, "members")(members)
     command(group, "delete")(delete)
+    group_offsets.add_to(group)
     app.add_typer(group, name="group")
 
 

@@ -4,6 +4,7 @@ The consuming thread polls and settles through a connection of its own; the next
 while messages are handed out. Everything that must go on meanwhile is in ``consumer_upkeep``.
 """
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Generator, Mapping
@@ -62,6 +63,7 @@ class Consumer:
         self._on_close = on_close
         # Held by whoever uses the channel: the consuming thread, or the loop while that is busy.
         self._io = threading.Lock()
+        self._is_stopping = False
         self._stopping = threading.Event()
         self._pending: dict[int, list[Order] | None] = {}
         self._asked_s: float | None = None
@@ -84,6 +86,11 @@ class Consumer:
     def member_id(self) -> str:
         """What the group calls this consumer."""
         return self._upkeep.membership.member_id
+
+    @property
+    def is_running(self) -> bool:
+        """Tell whether nobody has stopped or closed it."""
+        return not self._is_stopping
 
     @property
     def assignment(self) -> list[Place]:
@@ -171,9 +178,16 @@ class Consumer:
 
     def stop(self) -> None:
         """Hand out no more; from any thread. Iterators end, ``run`` returns."""
+        # Nothing here waits for a lock: it may be a signal's handler that calls.
+        self._is_stopping = True
+        self._hold.end_current()
+        with contextlib.suppress(RuntimeError):
+            self._in_loop(self._stop)
+        self._channel.wake()
+
+    def _stop(self) -> None:
         self._stopping.set()
         self._hold.release_all()
-        self._channel.wake()
 
     def close(self, timeout: float | None = None) -> None:
         """Stop, wait for handlers, settle, give back the rest, leave the group."""
@@ -208,7 +222,7 @@ class Consumer:
         if self._upkeep.is_asleep:
             self._in_loop(self._upkeep.wake)
         with self._io:
-            while not self._stopping.is_set():
+            while not self._is_stopping:
                 self._check()
                 portion = self._hold.next_portion(time.monotonic())
                 try:

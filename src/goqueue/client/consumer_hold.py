@@ -108,6 +108,12 @@ class Holdings:
         with self._guard:
             portion.lease.release([offset])
 
+    def end_current(self) -> None:
+        """Hand out no more of the current messages; takes no lock."""
+        current = self._current
+        if current is not None:
+            current.lease.is_over = True
+
     def release_all(self) -> None:
         """Give back everything that was not handed out."""
         with self._guard:

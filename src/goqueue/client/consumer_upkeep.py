@@ -121,7 +121,8 @@ class Upkeep:
         self._learn()
         self._revoking.clear()
         self.hold.reopen(places, time.monotonic())
-        log.warning("%s group %s", "back in" if is_same else "joined again", self._options.group)
+        whom = "the same" if is_same else "a new"
+        log.warning("joined group %s again, as %s member", self._options.group, whom)
 
     async def flush(self) -> None:
         """Send every settlement and return when all were answered."""

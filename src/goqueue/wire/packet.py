@@ -64,15 +64,6 @@ class Operation(IntEnum):
     CANCEL_DELAYED = 62
     RESCHEDULE_DELAYED = 63
     OVERVIEW = 70
-    TX_INIT = 80
-    TX_BEGIN = 81
-    TX_HOLD = 82
-    TX_OFFSETS = 83
-    TX_END = 84
-    TX_HEARTBEAT = 85
-    TX_LIST = 86
-    TX_DESCRIBE = 87
-    TX_ABORT = 88
 
 
 class Packet(NamedTuple):
