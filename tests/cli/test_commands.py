@@ -36,6 +36,7 @@ EXAMPLES: dict[tuple[str, ...], tuple[str, ...]] = {
     ("group", "reset"): (GROUP, "--topic", TOPIC, "--to", "beginning", "--force"),
     ("group", "reset-offsets"): (GROUP, "--topic", TOPIC, "--to-latest", "--dry-run"),
     ("group", "delete"): (GROUP, "--force"),
+    ("top",): ("--once", "-i", "100ms"),
     ("bench",): ("-n", "1000", "--singles", "5"),
     ("doctor",): (),
     ("topic", "delete"): (TOPIC, "--force"),
