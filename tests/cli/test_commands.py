@@ -117,7 +117,7 @@ def test_no_arguments_show_the_help(run: Run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("topi", "list"), "no such command 'topi'. Did you mean 'topic'?"),
+        (("topi", "list"), "no such command 'topi'. Did you mean 'topic', 'top'?"),
         (("topic", "create"), "missing argument 'name'"),
         (("topic", "list", "--colour"), "no such option: --colour"),
         (("topic", "list", "-o", "xml"), "xml"),
