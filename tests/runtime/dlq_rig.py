@@ -101,6 +101,7 @@ class Pauses:
         self.durations_ms.append(duration_ms)
         self._began.set()
         assert len(self.durations_ms) < self._most, "it never ends"
+        self.rig.check_alive()
         self.rig.clock.advance(duration_ms)
         if self.gate is not None:
             await self.gate.wait()

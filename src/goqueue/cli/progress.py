@@ -53,3 +53,34 @@ def bytes_bar(label: str, total_bytes: int) -> Iterator[Advance]:
 
 def _ignore(_: int) -> None:
     """Show nothing."""
+
+
+@contextmanager
+def messages_bar(label: str) -> Iterator[Callable[[int, int], None]]:
+    """Yield a function that is told how many messages were done, of how many."""
+    if not sys.stderr.isatty():
+        yield _ignore_both
+        return
+    # Rich takes time to load, and most commands end before a bar would be seen.
+    from rich.console import Console  # noqa: PLC0415
+    from rich.progress import (  # noqa: PLC0415
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(label, total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)
+
+
+def _ignore_both(_: int, __: int) -> None:
+    """Show nothing."""

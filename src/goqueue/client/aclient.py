@@ -14,6 +14,7 @@ from goqueue.client.arrow import Columns
 from goqueue.client.consumer_async import AsyncConsumer
 from goqueue.client.consumer_options import ConsumerOptions
 from goqueue.client.delays import Delay, Delayed, delayed_of, named, rescheduled
+from goqueue.client.dlq import AsyncDlqCalls
 from goqueue.client.link import Answer, Link, ReplyHeader, call, decode, retry
 from goqueue.client.pile import SendFuture
 from goqueue.client.positions import Position, resolve, time_of
@@ -121,7 +122,7 @@ class AsyncProducer:
         await self.close()
 
 
-class AsyncClient:
+class AsyncClient(AsyncDlqCalls):
     """Talks to one broker from an event loop. Close it, or use it as a context manager."""
 
     def __init__(self, link: Link, *, timeout_s: float = 30.0) -> None:

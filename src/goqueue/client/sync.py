@@ -17,6 +17,7 @@ from goqueue.client.consumer_channel import Channel
 from goqueue.client.consumer_options import ConsumerOptions
 from goqueue.client.consumer_upkeep import Upkeep
 from goqueue.client.delays import Delay, Delayed
+from goqueue.client.dlq import DlqCalls
 from goqueue.client.link import Link
 from goqueue.client.loop_thread import LoopThread
 from goqueue.client.pile import SendFuture
@@ -99,8 +100,10 @@ class Producer:
         self.close()
 
 
-class Client:
+class Client(DlqCalls):
     """Talks to one broker from ordinary code. Close it, or use it as a context manager."""
+
+    _client: AsyncClient
 
     def __init__(
         self,

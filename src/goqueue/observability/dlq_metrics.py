@@ -2,12 +2,12 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
 
 import msgspec
 from prometheus_client import Counter as Metric
 from prometheus_client.core import GaugeMetricFamily
 
+from goqueue.base.ids import TopicName
 from goqueue.observability.metrics import Metrics
 
 
@@ -25,6 +25,7 @@ class DlqMeter:
     """Counts what dies and what comes back."""
 
     def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
         self._by_reason: Counter[str] = Counter()
         self._by_topic: Counter[str] = Counter()
         self._create_errors = 0
@@ -47,6 +48,10 @@ class DlqMeter:
             ("topic", "error_type"),
             registry=metrics.registry,
         )
+
+    def watch_depths(self, depths: Callable[[], Mapping[TopicName, int]]) -> None:
+        """Read off how many dead letters there are whenever somebody scrapes."""
+        self._metrics.collect_from(lambda: _depth_metrics(depths()))
 
     def buried(self, topic: str, reasons: Mapping[str, int]) -> None:
         """Count messages of a topic that became dead letters."""
@@ -84,9 +89,8 @@ class DlqMeter:
         )
 
 
-def depth_metrics(depths: Callable[[], Mapping[Any, int]]) -> Iterator[GaugeMetricFamily]:
-    """Yield how many dead letters each topic of them has."""
+def _depth_metrics(depths: Mapping[TopicName, int]) -> Iterator[GaugeMetricFamily]:
     gauge = GaugeMetricFamily("goqueue_consumer_dlq_depth", "Dead letters", labels=["topic"])
-    for topic, depth in depths().items():
+    for topic, depth in depths.items():
         gauge.add_metric([topic], depth)
     yield gauge

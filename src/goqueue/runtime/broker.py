@@ -35,6 +35,7 @@ from goqueue.runtime.gauges import storage_metrics
 from goqueue.runtime.groups import Groups
 from goqueue.runtime.maintenance import Maintenance
 from goqueue.runtime.moves import Mover
+from goqueue.runtime.redrive import Redrives
 from goqueue.runtime.schedule import Delays
 from goqueue.runtime.state_log import (
     STATE_PARTITIONS,
@@ -102,6 +103,10 @@ class Broker:
         mover = Mover(self.topic, self.clock)
         meter = DlqMeter(self.metrics)
         self.dead_letters = DeadLetters(self, mover=mover, clock=self.clock, meter=meter)
+        self.redrives = Redrives(
+            self, self._topics, state=self.state, mover=mover, clock=self.clock, meter=meter
+        )
+        meter.watch_depths(self.redrives.shelves.depths)
 
     def __repr__(self) -> str:
         return (
@@ -156,6 +161,7 @@ class Broker:
         self.transactions.start()
         self.delays.timer.start()
         self.consume.ledgers.on_doomed(self.dead_letters.take)
+        self.redrives.recover()
         log.info("broker started", topics=len(self._topics), data_dir=self.config.data_dir)
 
     async def stop(self) -> None:
@@ -164,6 +170,7 @@ class Broker:
             return
         self._is_stopping = True
         await self.dead_letters.stop()
+        await self.redrives.stop()
         await self.groups.stop()
         await self.transactions.stop()
         self.consume.ledgers.stop()
@@ -258,6 +265,7 @@ class Broker:
             partition.abandon()
         if topic is not None:
             self.delays.forget(topic)
+            self.redrives.forget(topic)
         self.metrics.forget(name)
         self._remove_files(decision.reply.name)
         self.consume.ledgers.forget_topic(name)

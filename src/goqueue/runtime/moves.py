@@ -138,6 +138,7 @@ class Mover:
                 topic = self._topic(target.topic)
                 partition = topic.partition(target.partition)
                 partition.check_writable()
+                topic.check_room()
                 shares.append(_Share(topic, partition, own))
             except GoQueueError as error:
                 errors.append(error)

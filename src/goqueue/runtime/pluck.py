@@ -31,6 +31,8 @@ class Plucked(NamedTuple):
 
 async def pluck(partition: Partition, wanted: BitMap64, *, end_offset: Offset) -> Plucked:
     """Read the first of some wanted messages, those of one piece of the log."""
+    if partition.is_closed:
+        partition.check_writable()
     start = partition.log.start_offset
     gone = BitMap64()
     if wanted.min() < start:

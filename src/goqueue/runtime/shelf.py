@@ -64,8 +64,11 @@ class Shelf:
     @property
     def depth(self) -> int:
         """Return how many dead letters there are."""
+        queue = self.partition.queue
+        if queue.not_yet() or queue.never():
+            return len(self.left())
         start, end = self._range()
-        return max(end - start, 0) - self.ledger.done.range_cardinality(start, end)
+        return end - start - self.ledger.done.range_cardinality(start, end)
 
     def left(self, *, from_offset: int = 0, end_offset: int | None = None) -> BitMap64:
         """Return the dead letters there are, from an offset on."""
@@ -75,7 +78,10 @@ class Shelf:
         end = end if end_offset is None else min(end, end_offset)
         if start < end:
             window.add_range(start, end)
-        return window - self.ledger.done
+        window -= self.ledger.done
+        # What somebody published here with a delay or in a transaction is not there yet, or never.
+        queue = self.partition.queue
+        return window - queue.not_yet() - queue.never()
 
     def settled(self, outcome: str) -> int:
         """Return how many ever left in a way."""

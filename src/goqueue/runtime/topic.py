@@ -169,8 +169,7 @@ class Topic:
     ) -> Published | GoQueueError:
         try:
             target = self.partition(partition)
-            if self._ballast is not None:
-                self._ballast.check()
+            self.check_room()
             checked = check_frames(frames, now_ms=self._clock.now_ms(), transaction=ticket.number)
             published = await self._append(target, checked, ticket)
         except GoQueueError as error:
@@ -178,6 +177,11 @@ class Topic:
             return error
         self._note_room(is_full=False)
         return published
+
+    def check_room(self) -> None:
+        """Refuse what would take the room kept for consumers."""
+        if self._ballast is not None:
+            self._ballast.check()
 
     def _note_room(self, *, is_full: bool) -> None:
         """Log that the disk is full, or has room again, once each."""

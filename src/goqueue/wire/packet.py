@@ -64,6 +64,21 @@ class Operation(IntEnum):
     CANCEL_DELAYED = 62
     RESCHEDULE_DELAYED = 63
     OVERVIEW = 70
+    LIST_DLQ = 71
+    PEEK_DLQ = 72
+    START_REDRIVE = 73
+    DESCRIBE_REDRIVE = 74
+    LIST_REDRIVES = 75
+    CANCEL_REDRIVE = 76
+    TX_INIT = 80
+    TX_BEGIN = 81
+    TX_HOLD = 82
+    TX_OFFSETS = 83
+    TX_END = 84
+    TX_HEARTBEAT = 85
+    TX_LIST = 86
+    TX_DESCRIBE = 87
+    TX_ABORT = 88
 
 
 class Packet(NamedTuple):

@@ -8,13 +8,13 @@ from typing import Annotated
 import msgspec
 
 from goqueue.base.limits import KEY_BYTES_MAX, NAME_CHARACTERS_MAX
-from goqueue.core.dlq.record import Story
+from goqueue.core.dlq.record import END_OF_TIME_MS, Story
 from goqueue.core.record.message import Message
 
 Key = Annotated[bytes, msgspec.Meta(max_length=KEY_BYTES_MAX)]
 Text = Annotated[str, msgspec.Meta(max_length=1_000)]
 Name = Annotated[str, msgspec.Meta(max_length=NAME_CHARACTERS_MAX)]
-Moment = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
+Moment = Annotated[int, msgspec.Meta(ge=0, lt=END_OF_TIME_MS)]
 
 
 class Filter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -32,7 +32,11 @@ _LAST_CUTS: Final[Sequence[Mapping[str, Any]]] = (
     {"last_group": "", "original_topic": ""},
 )
 
-Time = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
+END_OF_TIME_MS: Final = 253_402_300_800_000
+"""The end of the year 9999, behind which no time can be written."""
+
+Time = Annotated[int, msgspec.Meta(ge=0, lt=END_OF_TIME_MS)]
+TimeUs = Annotated[int, msgspec.Meta(ge=0, lt=END_OF_TIME_MS * 1_000)]
 Number = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
 
 
@@ -50,7 +54,7 @@ class Story(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     original_topic: str = ""
     original_partition: Number = 0
     original_offset: Number = 0
-    original_timestamp_us: Number = 0
+    original_timestamp_us: TimeUs = 0
     delivery_attempts: Number = 0
     first_delivery_ms: Time = 0
     last_delivery_ms: Time = 0

@@ -46,12 +46,13 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Started(msgspec.Struct, frozen=True, tag="s", array_like=True, kw_only=True):
-    """A job began: up to which offsets, and how many had left each partition before it."""
+    """A job began: up to these offsets; so many had left each partition before it."""
 
     id: int
     order: Order
     ends: list[int]
     left_before: list[int]
+    total: int
     at_ms: int
 
 
@@ -82,6 +83,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     order: Order
     ends: list[int]
     left_before: list[int]
+    total: int
     started_ms: int
     positions: list[int]
     unmatched: int = 0
@@ -144,7 +146,13 @@ class RedriveBook:
         return job
 
     def start(
-        self, order: Order, *, ends: Sequence[int], left_before: Sequence[int], now_ms: int
+        self,
+        order: Order,
+        *,
+        ends: Sequence[int],
+        left_before: Sequence[int],
+        total: int,
+        now_ms: int,
     ) -> Decision[Event, int]:
         """Begin a job on what is there now."""
         if self.active is not None:
@@ -156,6 +164,7 @@ class RedriveBook:
             order=order,
             ends=list(ends),
             left_before=list(left_before),
+            total=total,
             at_ms=now_ms,
         )
         return Decision((started,), self._next_id)
@@ -210,6 +219,7 @@ class RedriveBook:
             order=event.order,
             ends=event.ends,
             left_before=event.left_before,
+            total=event.total,
             started_ms=event.at_ms,
             positions=[0] * len(event.ends),
         )

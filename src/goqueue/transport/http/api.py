@@ -7,6 +7,7 @@ from goqueue.transport.http.ack_stats import ReliabilityRoutes
 from goqueue.transport.http.admin import AdminRoutes
 from goqueue.transport.http.cooperative import CooperativeRoutes
 from goqueue.transport.http.delayed import DelayedRoutes
+from goqueue.transport.http.dlq import DlqRoutes
 from goqueue.transport.http.groups import GroupRoutes
 from goqueue.transport.http.health import HealthRoutes
 from goqueue.transport.http.messages import MessageRoutes
@@ -35,6 +36,7 @@ def operations(broker: Broker) -> tuple[Operation, ...]:
         *DelayedRoutes(broker).operations(),
         *QueueStatsRoutes(broker).operations(),
         *ReliabilityRoutes(broker).operations(),
+        *DlqRoutes(broker).operations(),
         *HealthRoutes(broker).operations(),
     )
     return (*described, *PageRoutes(broker, described).operations())

@@ -27,6 +27,7 @@ _TAGS: Final = {
     "admin": "Looking after topics.",
     "delayed": "Messages that wait for their time.",
     "stats": "What waits and what is urgent, in numbers.",
+    "dlq": "Dead letters: looking at them, sending them back, throwing them away.",
     "health": "Probes, sizes and metrics.",
     "pages": "This documentation.",
 }

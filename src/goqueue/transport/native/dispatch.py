@@ -15,6 +15,7 @@ from goqueue.runtime.partition import Published
 from goqueue.runtime.sight import Lens
 from goqueue.runtime.topic import Topic
 from goqueue.transport.native.delayed_dispatch import DelayedOperations
+from goqueue.transport.native.dlq_dispatch import DlqOperations
 from goqueue.transport.native.group_dispatch import GroupOperations
 from goqueue.transport.native.overview import OverviewOperations
 from goqueue.transport.native.queue_dispatch import QueueOperations
@@ -49,6 +50,7 @@ class Dispatch:
         QueueOperations(broker).register(self._add)
         DelayedOperations(broker).register(self._add)
         OverviewOperations(broker).register(self._add)
+        DlqOperations(broker).register(self._add)
 
     def _add(
         self,

@@ -1,0 +1,381 @@
+"""Dead letters in the hands of people: listing, peeking, sending back and throwing away.
+
+A job (a redrive or a purge) is kept in the state log and goes on after a restart; what it moved is
+known to the shelves, so nothing goes back twice.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import aclosing
+from typing import Final, NamedTuple
+
+import msgspec
+
+from goqueue.base.errors import InvalidRequestError, ShuttingDownError, TopicNotFoundError
+from goqueue.base.ids import Offset, TopicName
+from goqueue.base.limits import REDRIVE_RATE_MAX, REDRIVES_MAX
+from goqueue.base.names import is_internal
+from goqueue.core.dlq.filter import Filter
+from goqueue.core.dlq.names import dlq_of, is_dlq, source_of
+from goqueue.core.dlq.redrive import Event, Job, Kind, Order, RedriveBook
+from goqueue.observability.dlq_metrics import DlqMeter
+from goqueue.observability.logging import get_logger
+from goqueue.runtime.clock import Clock
+from goqueue.runtime.dead_letters import Sleep, Topics, sleep_ms
+from goqueue.runtime.kept import Kept, forget
+from goqueue.runtime.letters import Letter, Search, first_of
+from goqueue.runtime.moves import Mover
+from goqueue.runtime.pluck import pluck
+from goqueue.runtime.redrive_run import HostedBook, Run
+from goqueue.runtime.shelf import Shelf, Shelves
+from goqueue.runtime.state_log import StateLog
+from goqueue.runtime.topic import Topic
+
+KEY_PREFIX: Final = "redrive/"
+SAMPLE_LETTERS: Final = 10
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode: Final = msgspec.msgpack.Decoder(Order).decode
+log = get_logger("goqueue.dlq")
+
+
+class Summary(NamedTuple):
+    """The dead letters of one topic; ``oldest_us`` is when the first of them died."""
+
+    dlq: TopicName
+    source: TopicName
+    depth: int
+    oldest_us: int | None
+    active: Job | None
+
+
+class Progress(NamedTuple):
+    """A job, how many it has moved so far, and why it does not get on."""
+
+    job: Job
+    moved: int
+    error: str
+
+
+class Page(NamedTuple):
+    """Some dead letters; more may follow."""
+
+    letters: list[Letter]
+    depth: int
+    is_cut: bool
+
+
+class Trial(NamedTuple):
+    """What a job would do: how many are meant, how many went back too often, and the first few."""
+
+    matched: int
+    unmatched: int
+    skipped: int
+    sample: list[Letter]
+    is_cut: bool
+
+
+class Redrives:
+    """Everything people do with dead letters. Lives in the broker's event loop."""
+
+    def __init__(
+        self,
+        topics: Topics,
+        names: Mapping[TopicName, Topic],
+        *,
+        state: StateLog,
+        mover: Mover,
+        clock: Clock,
+        meter: DlqMeter,
+        sleep: Sleep = sleep_ms,
+    ) -> None:
+        self._topics = topics
+        self._names = names
+        self._state = state
+        self._mover = mover
+        self._clock = clock
+        self._meter = meter
+        self.sleep = sleep
+        self.shelves = Shelves(names, state=state, clock=clock)
+        self._books: dict[TopicName, tuple[Topic, HostedBook]] = {}
+        self._runs: dict[TopicName, tuple[Run, asyncio.Task[None]]] = {}
+        self._is_stopped = False
+
+    def __repr__(self) -> str:
+        return f"<Redrives: {len(self._runs)} under way>"
+
+    # Life.
+
+    def recover(self) -> None:
+        """Go on with the jobs of an earlier life."""
+        self.shelves.forget_strangers()
+        for key in self._state.recovered(KEY_PREFIX):
+            name, _, life = key.removeprefix(KEY_PREFIX).partition("/")
+            topic = self._names.get(TopicName(name))
+            if topic is None or str(topic.record.created_ms) != life:
+                forget(self._state, key, home=name)
+                continue
+            job = self._book(topic).book.active
+            if job is not None:
+                log.info("redrive goes on", dlq=name, redrive=job.id)
+                self._begin(topic, job)
+
+    async def stop(self) -> None:
+        """Leave everything where it is; the next start goes on."""
+        self._is_stopped = True
+        tasks = [task for _, task in self._runs.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def forget(self, topic: Topic) -> None:
+        """Take notice that a topic is gone."""
+        name = topic.record.name
+        self._meter.forget(name)
+        if not is_dlq(name):
+            return
+        run = self._runs.pop(name, None)
+        if run is not None:
+            run[1].cancel()
+        self.shelves.forget(topic)
+        known = self._books.pop(name, None)
+        if known is not None:
+            known[1].kept.forget()
+
+    def _book(self, topic: Topic) -> HostedBook:
+        name = topic.record.name
+        known = self._books.get(name)
+        if known is None or known[0] is not topic:
+            book = RedriveBook()
+            key = f"{KEY_PREFIX}{name}/{topic.record.created_ms}"
+            kept = Kept[Event](self._state, key, home=name, machine=book)
+            kept.recover(Event)
+            source = source_of(name, self._names)
+            known = (topic, HostedBook(source, kept, book, self.shelves.of(topic)))
+            self._books[name] = known
+        return known[1]
+
+    # Looking.
+
+    def find(self, name: str) -> Topic:
+        """Return the dead letters of a topic, by its name or theirs."""
+        if is_internal(name):
+            raise TopicNotFoundError(f"topic not found: {ascii(name)[1:-1][:249]}")
+        if is_dlq(name):
+            return self._topics.topic(name)
+        try:
+            return self._topics.topic(dlq_of(name))
+        except TopicNotFoundError as error:
+            self._topics.topic(name)
+            raise TopicNotFoundError(f"{name} has no dead letters") from error
+
+    async def summaries(self) -> list[Summary]:
+        """Return every topic of dead letters."""
+        found: list[Summary] = []
+        for name in sorted(filter(is_dlq, self._names)):
+            topic = self._names.get(name)
+            if topic is None or is_internal(name):
+                continue
+            hosted = self._book(topic)
+            oldest = [await _oldest_us(shelf) for shelf in hosted.shelves]
+            found.append(
+                Summary(
+                    name,
+                    hosted.source,
+                    self.shelves.depth(topic),
+                    min((one for one in oldest if one is not None), default=None),
+                    hosted.book.active,
+                )
+            )
+        return found
+
+    async def peek(
+        self,
+        name: str,
+        wanted: Filter,
+        *,
+        limit: int,
+        skip: int = 0,
+        partition: int | None = None,
+        from_offset: int = 0,
+        bytes_max: int,
+    ) -> Page:
+        """Return dead letters without taking them, in the order of partitions and offsets."""
+        topic = self.find(name)
+        shelves: Sequence[Shelf] = self.shelves.of(topic)
+        if partition is not None:
+            topic.partition(partition)
+            shelves = shelves[partition : partition + 1]
+        elif from_offset:
+            raise InvalidRequestError("offset: needs a partition")
+        search = Search(shelves, wanted, from_offset=from_offset)
+        letters: list[Letter] = []
+        size = 0
+        async with aclosing(search.letters()) as found:
+            async for letter in found:
+                if skip:
+                    skip -= 1
+                    continue
+                size += len(letter.message.value or b"")
+                if len(letters) == limit or (letters and size > bytes_max):
+                    return Page(letters, self.shelves.depth(topic), is_cut=True)
+                letters.append(letter)
+        return Page(letters, self.shelves.depth(topic), search.is_cut)
+
+    async def try_out(self, name: str, order: Order) -> Trial:
+        """Return what a job would do, and do nothing."""
+        topic = self.find(name)
+        order = self._check(topic, order)
+        search = Search(self.shelves.of(topic), Filter())
+        matched = unmatched = skipped = 0
+        sample: list[Letter] = []
+        async for letter in search.letters():
+            if not order.filter.matches(letter.message, letter.story):
+                unmatched += 1
+            elif order.kind is Kind.REDRIVE and letter.redrives >= order.max_redrives:
+                skipped += 1
+            else:
+                matched += 1
+                if len(sample) < SAMPLE_LETTERS:
+                    sample.append(letter)
+        return Trial(matched, unmatched, skipped, sample, search.is_cut)
+
+    # Doing.
+
+    async def start(self, name: str, order: Order) -> Progress:
+        """Begin a job on what is there now; answer when it will survive a crash."""
+        if self._is_stopped:
+            raise ShuttingDownError("the broker is stopping")
+        topic = self.find(name)
+        order = self._check(topic, order)
+        hosted = self._book(topic)
+        for shelf in hosted.shelves:
+            shelf.trim()
+        decision = hosted.book.start(
+            order,
+            ends=[shelf.partition.visible_offset for shelf in hosted.shelves],
+            left_before=hosted.left(order.kind),
+            total=self.shelves.depth(topic),
+            now_ms=self._clock.now_ms(),
+        )
+        hosted.kept.commit(decision.events)
+        job = hosted.book.get(decision.reply)
+        self._begin(topic, job)
+        log.info(
+            "redrive started",
+            kind=order.kind,
+            dlq=topic.record.name,
+            redrive=job.id,
+            target=order.target,
+            by=order.by,
+            filter=order.filter,
+            dead_letters=job.total,
+        )
+        await hosted.kept.durable()
+        return self._progress(topic, job.id)
+
+    def _check(self, topic: Topic, order: Order) -> Order:
+        """Return an order with its target, or raise naming what is wrong with it."""
+        if not 0 <= order.rate <= REDRIVE_RATE_MAX:
+            raise InvalidRequestError(f"rate: must be between 0 and {REDRIVE_RATE_MAX}")
+        if not 0 <= order.max_redrives <= REDRIVES_MAX:
+            raise InvalidRequestError(f"max_redrives: must be between 0 and {REDRIVES_MAX}")
+        try:
+            # What is kept must be readable at the next start.
+            _decode(_encode(order))
+        except msgspec.ValidationError as error:
+            raise InvalidRequestError(str(error)) from error
+        if order.kind is Kind.PURGE:
+            return order
+        target = order.target or source_of(topic.record.name, self._names)
+        if is_internal(target) or is_dlq(target):
+            raise InvalidRequestError("target: must be an ordinary topic")
+        self._topics.topic(target)
+        return Order(
+            kind=order.kind,
+            target=target,
+            filter=order.filter,
+            rate=order.rate,
+            max_redrives=order.max_redrives,
+            by=order.by,
+        )
+
+    def _begin(self, topic: Topic, job: Job) -> None:
+        name = topic.record.name
+        run = Run(
+            self._book(topic),
+            job,
+            topics=self._topics,
+            mover=self._mover,
+            clock=self._clock,
+            meter=self._meter,
+            sleep=self._rest,
+        )
+        task = asyncio.get_running_loop().create_task(self._run(topic, run, job.id))
+        self._runs[name] = (run, task)
+
+    async def _rest(self, duration_ms: int) -> None:
+        await self.sleep(duration_ms)
+
+    async def _run(self, topic: Topic, run: Run, job_id: int) -> None:
+        name = topic.record.name
+        try:
+            await run.run()
+        except Exception:
+            log.exception("a redrive broke off; the next start goes on", dlq=name, redrive=job_id)
+            return
+        progress = self._progress(topic, job_id)
+        log.info(
+            "redrive ended",
+            kind=progress.job.order.kind,
+            dlq=name,
+            redrive=job_id,
+            state=progress.job.state,
+            moved=progress.moved,
+            unmatched=progress.job.unmatched,
+            skipped=progress.job.skipped,
+            by=progress.job.order.by,
+        )
+        if self._runs.get(name, (None,))[0] is run:
+            del self._runs[name]
+
+    async def cancel(self, name: str, job_id: int) -> Progress:
+        """End a job after the batch under way; one that is over stays as it ended."""
+        topic = self.find(name)
+        self._book(topic).book.get(job_id)
+        active = self._runs.get(topic.record.name)
+        if active is not None and self._book(topic).book.get(job_id).is_running:
+            run, task = active
+            run.cancel()
+            await asyncio.wait([task])
+        return self._progress(topic, job_id)
+
+    def progress(self, name: str, job_id: int) -> Progress:
+        """Return how far a job is."""
+        return self._progress(self.find(name), job_id)
+
+    def history(self, name: str) -> list[Progress]:
+        """Return the jobs of a topic, the latest first."""
+        topic = self.find(name)
+        return [self._progress(topic, job.id) for job in self._book(topic).book.jobs]
+
+    async def wait(self, name: str) -> None:
+        """Return when no job of a topic is under way."""
+        active = self._runs.get(self.find(name).record.name)
+        if active is not None:
+            await asyncio.wait([active[1]])
+
+    def _progress(self, topic: Topic, job_id: int) -> Progress:
+        hosted = self._book(topic)
+        job = hosted.book.get(job_id)
+        active = self._runs.get(topic.record.name)
+        error = active[0].error if active is not None and job.is_running else job.error
+        return Progress(job, hosted.moved(job), error)
+
+
+async def _oldest_us(shelf: Shelf) -> int | None:
+    left = first_of(shelf.left(), 1)
+    if not left:
+        return None
+    plucked = await pluck(shelf.partition, left, end_offset=Offset(left.max() + 1))
+    return plucked.messages[0].timestamp_us if plucked.messages else None
