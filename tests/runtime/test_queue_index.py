@@ -7,12 +7,15 @@ from pyroaring import BitMap64
 from goqueue.base.errors import DelayedFullError
 from goqueue.base.ids import Offset
 from goqueue.base.units import DAY_MS, HOUR_MS
+from goqueue.core.record.control import Control
 from goqueue.core.record.message import Draft, Priority
+from goqueue.core.record.queue_rows import Delays, QueueRows
 from goqueue.core.record.repack import frame_drafts
 from goqueue.core.record.stamp import ProducerStamp
 from goqueue.runtime.queue_index import QueueIndex
 from goqueue.runtime.queue_snapshot import SNAPSHOT_NAME
 from goqueue.storage.disk import write_atomically
+from goqueue.testing.clock import FakeClock
 from tests.runtime.rig import Rig, run
 
 MINUTE_MS = 60_000
@@ -242,3 +245,24 @@ def test_a_million_delays_are_small_on_disk() -> None:
         await rig.stop()
 
     run(main())
+
+
+@pytest.mark.parametrize("is_commit", [True, False])
+def test_what_becomes_due_in_an_open_transaction_waits_for_its_end(*, is_commit: bool) -> None:
+    """Nobody is told of an uncommitted message; the end tells of those whose time has come."""
+    clock = FakeClock()
+    queue = QueueIndex(clock, life=1)
+    due_ms = clock.due_ms() + np.array([50, 90_000])
+    told: list[list[int]] = []
+    queue.watch_due(lambda offsets: told.append(list(offsets)))
+    queue.note(Offset(0), QueueRows(None, Delays(np.arange(2), due_ms)))
+    queue.tx.note(7, 0, 2)
+    clock.advance(60)
+    queue.advance()
+
+    assert told == []
+    queue.end_transaction(Control(7, is_commit=is_commit))
+    assert told == ([[0]] if is_commit else [])
+    clock.advance(100_000)
+    queue.advance()
+    assert told == ([[0], [1]] if is_commit else [])

@@ -119,8 +119,15 @@ class QueueIndex:
         self.arm()
         if due:
             self._note_release(due)
-            _tell(self._on_due, due)
+            self._tell_due(due)
         return due
+
+    def _tell_due(self, due: BitMap64) -> None:
+        """Tell of what may be delivered now; the end of its transaction tells of the rest."""
+        if self.tx.uncommitted or self.tx.aborted:
+            due = due - self.tx.uncommitted - self.tx.aborted
+        if due:
+            _tell(self._on_due, due)
 
     def _note_release(self, due: BitMap64) -> None:
         """Remember by the minute which offsets became due, for retention's sake."""
@@ -154,8 +161,7 @@ class QueueIndex:
             return
         if control.is_commit:
             offsets -= self.schedule.hidden
-        for callback in list(self._on_due if control.is_commit else self._on_cancelled):
-            callback(offsets)
+        _tell(self._on_due if control.is_commit else self._on_cancelled, offsets)
 
     def not_yet(self) -> BitMap64:
         """Return what may not be delivered yet: delayed, or of an open transaction."""
