@@ -107,6 +107,12 @@ FIGURES: tuple[Figure, ...] = (
         compute=alone(("http", "out", "rate"), scale=1e-3),
     ),
     Figure(
+        work="HTTP poll of 100 and batch ack",
+        unit="k/s",
+        at_least=36,
+        compute=alone(("http-consume", "poll of 100, batch ack", "rate"), scale=1e-3),
+    ),
+    Figure(
         work="one publish at a time, p50 against the disk's fdatasync",
         unit="x",
         at_most=2.5,

@@ -49,12 +49,8 @@ def _topic(
         acked + topic.meter.read_total,
         counts,
         sum(one.queue.schedule.pending for one in topic.partitions),
-        0 if dlq is None else _messages(dlq),
+        0 if dlq is None else broker.redrives.shelves.depth(dlq),
     )
-
-
-def _messages(topic: Topic) -> int:
-    return sum(one.visible_offset - one.log.start_offset for one in topic.partitions)
 
 
 def _group(broker: Broker, group: HostedGroup) -> GroupView:
