@@ -188,6 +188,22 @@ def test_lag_is_told_in_messages_and_seconds(worker: Worker, clock: FakeClock) -
     }
 
 
+def test_what_is_delayed_is_not_behind(server: Running, clock: FakeClock) -> None:
+    """A message that waits for its time counts as delayed, and its age not yet as lag."""
+    server.create(num_partitions=1)
+    server.publish({"value": "later", "delay": "1h"})
+    worker = Worker(server)
+    assert worker.poll() == []
+    clock.advance(60_000)
+    lag = server.get("/groups/billing/lag").json()
+    fill(server, 1)
+    clock.advance(5_000)
+    behind = server.get("/groups/billing/lag").json()
+
+    assert (lag["lag"], lag["partitions"][0]["delayed"], lag["lag_seconds"]) == (1, 1, 0.0)
+    assert (behind["lag"], behind["lag_seconds"]) == (2, 5.0)
+
+
 def test_the_gauges_of_consumers_are_read_off_the_ledgers(worker: Worker, clock: FakeClock) -> None:
     """Committed offset, lag in messages and seconds, in flight, waiting, members: all move."""
     worker.batch("ack", worker.poll(3))

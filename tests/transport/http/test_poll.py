@@ -188,6 +188,18 @@ def test_strangers_are_refused(server: Running) -> None:
     assert worker.ask(generation=0).status_code == 200
 
 
+def test_a_head_request_leases_nothing(server: Running) -> None:
+    """Nobody would see what it leased: 405."""
+    server.create(num_partitions=1)
+    fill(server, 1)
+    worker = Worker(server)
+    query = {"member_id": worker.member, "timeout": "0s"}
+    reply = server.client.head("/groups/billing/poll", params=query)
+
+    assert (reply.status_code, reply.headers["allow"]) == (405, "GET")
+    assert len(worker.poll()) == 1
+
+
 def test_a_member_holds_no_more_than_it_may(server: Running) -> None:
     """``max_in_flight`` bounds what one member has leased."""
     server.create(num_partitions=1)

@@ -16,7 +16,8 @@ from goqueue.transport.http.operation import Operation, Parameter
 from goqueue.transport.http.poll_messages import write_part
 from goqueue.transport.http.poll_wait import PollWait
 from goqueue.transport.http.reading import LIMIT_DEFAULT, READ_BYTES_MAX
-from goqueue.transport.http.reply import json_reply
+from goqueue.transport.http.reply import json_reply, refusal
+from goqueue.wire.http.errors import METHOD_NOT_ALLOWED
 from goqueue.wire.http.polling import PolledMessage, PollReply
 
 TAG: Final = "groups"
@@ -69,6 +70,11 @@ class PollRoutes:
         Each message is to be settled with its receipt before the group's visibility timeout is
         over. Waiting counts as a heartbeat. Without messages in time both objects are empty.
         """
+        if call.method != "GET":
+            # HEAD would lease messages and show them to nobody.
+            text, allow = "a poll is a GET", {"Allow": "GET"}
+            status = HTTPStatus.METHOD_NOT_ALLOWED
+            return refusal(status, text, code=METHOD_NOT_ALLOWED, headers=allow)
         member = call.text("member_id")
         if member is None:
             raise InvalidRequestError("member_id is required")
