@@ -230,8 +230,8 @@ AUTO_COMMIT_INTERVAL_MS_MAX: Final = HOUR_MS
 DLQ_RETENTION_MS: Final = 336 * HOUR_MS
 """How long dead letters are kept unless their topic says otherwise."""
 
-MOVE_MESSAGES_MAX: Final = 1_000
-"""Most messages moved to or from the dead letters in one step."""
+MOVE_MESSAGES_MAX: Final = 500
+"""Most messages moved to or from the dead letters in one step: others wait for their turn."""
 
 MOVE_BYTES_MAX: Final = 1 * MiB
 """A step ends when its messages are this large; a larger one is moved alone."""

@@ -17,7 +17,7 @@ from goqueue.core.record.message import Message
 from goqueue.core.record.row import Row
 from goqueue.runtime.partition import Partition
 
-PIECE_BYTES: Final = 256 * KiB
+PIECE_BYTES: Final = 384 * KiB
 """What is read from the log in one go; a larger frame comes whole all the same."""
 
 
