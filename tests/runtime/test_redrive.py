@@ -21,6 +21,7 @@ from goqueue.core.dlq.record import REDRIVES
 from goqueue.core.dlq.redrive import Kind, Order, State
 from goqueue.core.record.message import Message
 from goqueue.runtime import broker as broker_module
+from goqueue.runtime import redrive_run
 from goqueue.runtime.redrive import Redrives
 from goqueue.testing.disk import CrashError
 from tests.runtime.dlq_rig import Host, Pauses, dead_letters, messages, numbered, publish
@@ -371,6 +372,25 @@ def test_a_deleted_target_ends_the_job() -> None:
         assert ended.job.state is State.FAILED
         assert ended.error == "topic not found: repairs"
         assert redrives.shelves.depth(rig.broker.topic(DLQ)) == 10 - ended.moved
+        await rig.stop()
+
+    run(main())
+
+
+def test_a_bug_ends_the_job_and_not_the_letters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is told as failed, and the next one can begin."""
+
+    async def main() -> None:
+        rig, redrives = await begin()
+        with monkeypatch.context() as patch:
+            patch.setattr(redrive_run, "revive", None)
+            started = await redrives.start("orders", REDRIVE)
+            await redrives.wait("orders")
+        ended = redrives.progress("orders", started.job.id)
+
+        assert ended.job.state is State.FAILED
+        assert "broke off" in ended.error
+        assert await finish(redrives, REDRIVE) == (State.DONE, 10)
         await rig.stop()
 
     run(main())

@@ -321,9 +321,10 @@ class Redrives:
         name = topic.record.name
         try:
             await run.run()
-        except Exception:
-            log.exception("a redrive broke off; the next start goes on", dlq=name, redrive=job_id)
-            return
+        except Exception as error:
+            # A bug must not leave a job that neither runs nor ends.
+            log.exception("a redrive broke off", dlq=name, redrive=job_id)
+            await run.fail(f"it broke off: {error!r}")
         progress = self._progress(topic, job_id)
         log.info(
             "redrive ended",

@@ -108,6 +108,10 @@ class Run:
         """End the job after the batch under way."""
         self._is_cancelled = True
 
+    async def fail(self, error: str) -> None:
+        """End the job for a reason that will not go away."""
+        await self._end(State.FAILED, error)
+
     async def run(self) -> None:
         """Work until everything was seen; what fails is tried again after a pause."""
         pause_ms = MOVE_BACKOFF_MS_MIN
@@ -122,7 +126,7 @@ class Run:
             except ShuttingDownError:
                 return
             except TopicNotFoundError as error:
-                await self._end(State.FAILED, error.message)
+                await self.fail(error.message)
                 return
             except GoQueueError as error:
                 self._note(error)
