@@ -1,6 +1,7 @@
 """Consumers work while the broker dies at any operation; every message keeps its one state."""
 
 import logging
+from collections import Counter
 from collections.abc import Iterator
 from random import Random
 from typing import Any
@@ -10,8 +11,10 @@ from pyroaring import BitMap64
 
 from goqueue.base.errors import GoQueueError
 from goqueue.base.ids import PartitionId, TopicName, TopicPartition
-from goqueue.core.delivery import events
-from goqueue.core.delivery.runs import runs_of, set_of
+from goqueue.core.delivery.events import DEAD
+from goqueue.core.delivery.ledger import OUTCOME_INDEX
+from goqueue.core.delivery.runs import set_of
+from goqueue.core.dlq.record import read_story
 from goqueue.core.groups.member import JoinRequest
 from goqueue.core.record.message import Draft
 from goqueue.runtime import broker as broker_module
@@ -20,6 +23,7 @@ from goqueue.runtime.consume import Settlement
 from goqueue.runtime.polling import Demand, Leased
 from goqueue.testing.conservation_checker import ConservationChecker
 from goqueue.testing.disk import CrashError
+from tests.runtime.dlq_rig import messages
 from tests.runtime.rig import Rig, run
 
 GROUPS = ("plain", "keyed", "shared")
@@ -163,6 +167,20 @@ class Workload:
                     break
         self.compare()
         assert all(self.is_drained(group) for group in GROUPS)
+        await self.compare_dead_letters()
+
+    async def compare_dead_letters(self) -> None:
+        """Every message a group has lost for good is among the dead letters, once (P5)."""
+        expected: Counter[str] = Counter()
+        for hosted in self.rig.broker.consume.ledgers:
+            expected[hosted.group] += hosted.ledger.outcomes[OUTCOME_INDEX[DEAD]]
+        stories = [read_story(one.headers) for one in await messages(self.rig, "orders.dlq")]
+        places = [
+            (story.last_group, story.original_partition, story.original_offset) for story in stories
+        ]
+
+        assert len(places) == len(set(places))
+        assert Counter(group for group, _, _ in places) == +expected
 
     def is_drained(self, group: str) -> bool:
         ledgers = self.rig.broker.consume.ledgers.of(group).values()
@@ -174,10 +192,7 @@ class Workload:
         self.rig.broker.consume.ledgers.tick()
         for partition in self.rig.broker.topic("orders").partitions:
             partition.queue.advance()
-        for hosted in self.rig.broker.consume.ledgers.of(group).values():
-            if hosted.ledger.dooms:
-                runs = runs_of(BitMap64(hosted.ledger.dooms))
-                hosted.commit([events.Moved(offsets=runs)])
+        await self.rig.broker.dead_letters.idle()
         member = await self.member(group)
         demand = Demand(1_000, 1_000_000, 0)
         polled = await self.rig.broker.consume.poll(group, member, None, demand)
