@@ -34,7 +34,8 @@ from goqueue.runtime.topic import Topic
 
 STATE_TOPIC: Final = "__consumer_offsets"
 STATE_PARTITIONS: Final = 50
-STATE_SEGMENT_BYTES: Final = 16 * MiB
+STATE_SEGMENT_BYTES: Final = 4 * MiB
+"""Small, because what lies in the segment that takes appends is not compacted."""
 SLOTS: Final = 1_024
 SNAPSHOT_BYTES_MIN: Final = 64 * KiB
 """So many bytes of changes may follow a snapshot, however small it is."""

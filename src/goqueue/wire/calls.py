@@ -149,6 +149,14 @@ class ProducerIdentity(Call, frozen=True):
     epoch: int
 
 
+class Transaction(Call, frozen=True):
+    """The open transaction messages belong to: its producer, that one's life, and its number."""
+
+    producer_id: Natural
+    epoch: Number
+    number: Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
+
+
 class ProducePart(Call, frozen=True):
     """How many payload bytes are for which partition."""
 
@@ -162,6 +170,7 @@ class Produce(Call, frozen=True):
     topic: Name
     acks: Text
     parts: Annotated[list[ProducePart], msgspec.Meta(max_length=REQUEST_PARTS_MAX, min_length=1)]
+    transaction: Transaction | None = None
 
 
 class RepeatPart(Call, frozen=True):

@@ -9,6 +9,7 @@ import msgspec
 from goqueue.base.errors import GoQueueError, InvalidRequestError, UnsupportedError
 from goqueue.base.names import is_internal
 from goqueue.core.topics.settings import OS
+from goqueue.core.tx.producer import Identity
 from goqueue.runtime import fetch
 from goqueue.runtime.broker import Broker
 from goqueue.runtime.partition import Published
@@ -20,6 +21,7 @@ from goqueue.transport.native.group_dispatch import GroupOperations
 from goqueue.transport.native.overview import OverviewOperations
 from goqueue.transport.native.queue_dispatch import QueueOperations
 from goqueue.transport.native.reply import Beside, Reply, failure_of
+from goqueue.transport.native.tx_dispatch import TxOperations
 from goqueue.wire import calls
 from goqueue.wire.complaint import HEADER_FAULTS, complaint
 from goqueue.wire.packet import Buffer, Operation
@@ -48,9 +50,15 @@ class Dispatch:
         self._add(Operation.OFFSETS, calls.Offsets, self._offsets)
         GroupOperations(broker).register(self._add)
         QueueOperations(broker).register(self._add)
+        TxOperations(broker).register(self._add)
         DelayedOperations(broker).register(self._add)
         OverviewOperations(broker).register(self._add)
         DlqOperations(broker).register(self._add)
+
+    @property
+    def operations(self) -> frozenset[int]:
+        """The numbers of what is served here."""
+        return frozenset(self._operations)
 
     def _add(
         self,
@@ -139,7 +147,10 @@ class Dispatch:
         for part in call.parts:
             parts.append((part.partition, payload[position : position + part.size]))
             position += part.size
-        outcomes = await topic.publish_all(parts, wait=is_waiting)
+        if call.transaction is not None:
+            outcomes = await self._publish_in(call.transaction, call.topic, parts)
+        else:
+            outcomes = await topic.publish_all(parts, wait=is_waiting)
         # Who does not wait for the disk is not told that it has the message.
         durability = topic.settings.ack_durability if is_waiting else OS
         return Reply(
@@ -151,6 +162,12 @@ class Dispatch:
                 ],
             )
         )
+
+    async def _publish_in(
+        self, tx: calls.Transaction, topic: str, parts: list[tuple[int, memoryview]]
+    ) -> list[Published | GoQueueError]:
+        who = Identity(producer_id=tx.producer_id, epoch=tx.epoch, number=tx.number)
+        return await self._broker.transactions.publish(who, topic, parts)
 
     async def _fetch(self, call: calls.Fetch, beside: Beside) -> Reply:
         topic = self._broker.topic(call.topic)

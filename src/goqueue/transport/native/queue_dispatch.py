@@ -41,12 +41,12 @@ class QueueOperations:
         return Reply(queue_calls.Polled(polled.generation, polled.lease_ms, parts), payload)
 
     async def _settle(self, call: queue_calls.Settle, _: Beside) -> Reply:
-        settlements = [_settlement(place, part) for place, part in enumerate(call.parts)]
+        settlements = [settlement_of(place, part) for place, part in enumerate(call.parts)]
         outcomes = await self._broker.consume.settle(call.group, call.member, settlements)
-        return Reply(queue_calls.Settled([_settled_part(outcome) for outcome in outcomes]))
+        return Reply(queue_calls.Settled([settled_part(outcome) for outcome in outcomes]))
 
     async def _commit_offsets(self, call: queue_calls.CommitOffsets, _: Beside) -> Reply:
-        offsets = {_place(one.topic, one.partition): Offset(one.offset) for one in call.offsets}
+        offsets = {place_of(one.topic, one.partition): Offset(one.offset) for one in call.offsets}
         await self._broker.consume.commit_offsets(call.group, call.member, call.generation, offsets)
         return Reply(calls.Nothing())
 
@@ -85,7 +85,8 @@ class QueueOperations:
         return Reply(queue_calls.OffsetsSet(placed))
 
 
-def _place(topic: str, partition: int) -> TopicPartition:
+def place_of(topic: str, partition: int) -> TopicPartition:
+    """Return the name of a partition."""
     return TopicPartition(TopicName(topic), PartitionId(partition))
 
 
@@ -96,7 +97,8 @@ def _polled_part(part: Leased) -> queue_calls.PolledPart:
     )
 
 
-def _settlement(place: int, part: queue_calls.SettlePart) -> Settlement:
+def settlement_of(place: int, part: queue_calls.SettlePart) -> Settlement:
+    """Return what a part of a request asks for, or raise naming the part."""
     if part.verb not in queue_calls.VERBS:
         raise InvalidRequestError(
             f"parts[{place}].verb: must be one of {', '.join(queue_calls.VERBS)}"
@@ -106,7 +108,7 @@ def _settlement(place: int, part: queue_calls.SettlePart) -> Settlement:
     if part.verb == queue_calls.EXTEND and part.extension_ms is None:
         raise InvalidRequestError(f"parts[{place}].extension_ms is required")
     return Settlement(
-        partition=_place(part.topic, part.partition),
+        partition=place_of(part.topic, part.partition),
         nonce=part.nonce,
         verb=part.verb,
         offsets=set_of(part.offsets),
@@ -116,7 +118,8 @@ def _settlement(place: int, part: queue_calls.SettlePart) -> Settlement:
     )
 
 
-def _settled_part(outcome: Settled) -> queue_calls.SettledPart:
+def settled_part(outcome: Settled) -> queue_calls.SettledPart:
+    """Return what became of a part, as it travels."""
     refused: Sequence[queue_calls.RefusedOffset] = [
         queue_calls.RefusedOffset(one.offset, failure_of(one.error)) for one in outcome.refused
     ]
