@@ -65,6 +65,7 @@ def alone(key: Key, *, scale: float = 1.0) -> Compute:
 PUBLISH = ("publish", "100 B", "rate")
 OBJECTS = ("read", "objects", "rate")
 ARROW = ("read", "arrow", "rate")
+CONSUME = ("consume", "one ack per message", "rate")
 DISK = ("latency", "disk", "p50")
 OPEN_LARGE = ("restart", "1024 MiB", "open")
 OPEN_SMALL = ("restart", "64 MiB", "open")
@@ -93,6 +94,30 @@ FIGURES: tuple[Figure, ...] = (
         unit="x",
         at_least=40,
         compute=against(ARROW, OBJECTS, peer="redis"),
+    ),
+    Figure(
+        work="consume, one ack per message, against Redis XREADGROUP and batched XACK",
+        unit="x",
+        at_least=2.5,
+        compute=against(CONSUME, CONSUME, peer="redis"),
+    ),
+    Figure(
+        work="consume, one ack per message, against NATS JetStream",
+        unit="x",
+        at_least=8,
+        compute=against(CONSUME, CONSUME, peer="nats"),
+    ),
+    Figure(
+        work="consume, one ack per message, against RabbitMQ",
+        unit="x",
+        at_least=20,
+        compute=against(CONSUME, CONSUME, peer="rabbitmq"),
+    ),
+    Figure(
+        work="consume in the order of 10,000 keys against without",
+        unit="x",
+        at_least=0.4,
+        compute=within(("consume", "in the order of 10,000 keys", "rate"), CONSUME),
     ),
     Figure(
         work="HTTP batch of 1000, in",

@@ -18,6 +18,8 @@ from benchmarks.peers.peer import Client, Peer, age_seconds, stamped
 from benchmarks.results import GOQUEUE
 
 LINGER_MS = 5
+PREFETCH_MESSAGES = 10_000
+IN_FLIGHT_MESSAGES = 20_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +84,40 @@ class GoQueueClient(Client):
                 read += batch.num_rows
             seconds = time.perf_counter() - start
         assert read == count, f"read {read} of {count} messages"
+        return seconds
+
+    def consume(self, topic: str, *, count: int) -> float:
+        """Iterate over a consumer; the clock stops when every ack is durable."""
+        return self._consume(topic, count, ordering="none")
+
+    def consume_by_key(self, topic: str, *, count: int) -> float:
+        """Do the same with the messages of a key one after the other."""
+        return self._consume(topic, count, ordering="key")
+
+    def _consume(self, topic: str, count: int, ordering: str) -> float:
+        size = left = 0
+        with goqueue.connect(self.address) as client:
+            consumer = client.consumer(
+                topic,
+                [topic],
+                ordering=ordering,
+                prefetch=PREFETCH_MESSAGES,
+                max_in_flight=IN_FLIGHT_MESSAGES,
+            )
+            left = count
+            start = time.perf_counter()
+            for message in consumer:
+                size += len(message.value or b"")
+                message.ack()
+                left -= 1
+                if not left:
+                    break
+            consumer.flush()
+            seconds = time.perf_counter() - start
+            lag = sum(part.lag for part in client.group_progress(topic))
+            consumer.close()
+            client.delete_group(topic)
+        assert lag == 0, f"{lag} of {count} messages are not acked"
         return seconds
 
     def publish_each(self, topic: str, pace: Pace, *, value_bytes: int) -> list[float]:

@@ -174,6 +174,7 @@ class Kafka(Peer):
     name: ClassVar[str] = "kafka"
     durability: ClassVar[str] = "written to the page cache (acks=all, one node, default flush)"
     partitioned: ClassVar[bool] = True
+    settles_messages: ClassVar[bool] = False
 
     def start(self) -> None:
         """Format the directory and start the node."""

@@ -26,6 +26,7 @@ from benchmarks.peers.peer import (
 )
 
 IN_FLIGHT_MAX = 4000
+FETCH_MESSAGES = 1000
 PENDING_BYTES_MAX = 256 * 1024 * 1024
 
 
@@ -52,6 +53,10 @@ class NatsClient(Client):
     def read(self, topic: str, *, count: int) -> float:
         """Read by an ordered push consumer, which needs no acks."""
         return uvloop.run(self._read(topic, count))
+
+    def consume(self, topic: str, *, count: int) -> float:
+        """Fetch from a pull consumer and ack each message."""
+        return uvloop.run(self._consume(topic, count))
 
     def publish_each(self, topic: str, pace: Pace, *, value_bytes: int) -> list[float]:
         """Publish and wait for the acknowledgement."""
@@ -100,6 +105,23 @@ class NatsClient(Client):
             start = time.perf_counter()
             await self._subscribe(stream, topic, receive)
             await asyncio.wait_for(done.wait(), FOLLOW_SECONDS_MAX)
+            return time.perf_counter() - start
+
+    async def _consume(self, topic: str, count: int) -> float:
+        read = size = 0
+        async with self._stream() as stream:
+            settings = api.ConsumerConfig(
+                ack_policy=api.AckPolicy.EXPLICIT, max_ack_pending=4 * FETCH_MESSAGES
+            )
+            subscription = await stream.pull_subscribe(
+                f"{topic}.*", durable=topic, stream=topic, config=settings
+            )
+            start = time.perf_counter()
+            while read < count:
+                for message in await subscription.fetch(min(FETCH_MESSAGES, count - read)):
+                    size += len(message.data)
+                    await message.ack()
+                    read += 1
             return time.perf_counter() - start
 
     async def _publish_each(self, topic: str, pace: Pace, value_bytes: int) -> list[float]:

@@ -70,6 +70,10 @@ class Client(ABC):
     def read(self, topic: str, *, count: int) -> float:
         """Read from the start as message objects; return the seconds it took."""
 
+    def consume(self, topic: str, *, count: int) -> float:
+        """Consume as a group of one, one ack per message; return the seconds it took."""
+        raise NotImplementedError
+
     @abstractmethod
     def publish_each(self, topic: str, pace: Pace, *, value_bytes: int) -> list[float]:
         """Publish stamped values one at a time at a pace; return each one's seconds to its ack."""
@@ -89,6 +93,9 @@ class Peer(ABC):
     """The part of a load this peer gets, so that its rounds last about as long as ours."""
     partitioned: ClassVar[bool] = False
     """Whether a topic's partitions are its own idea, not queues or streams side by side."""
+
+    settles_messages: ClassVar[bool] = True
+    """Whether consumers ack single messages, not positions."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory

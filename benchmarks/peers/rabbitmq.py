@@ -18,6 +18,7 @@ from benchmarks.peers.peer import PARTITIONS, Client, Peer, age_seconds, program
 from benchmarks.peers.rabbitmq_window import Consume, Publish
 
 PERSISTENT = pika.BasicProperties(delivery_mode=2)
+PREFETCH = 1000
 SERVER_FOLDER = "/usr/lib/rabbitmq/bin"
 """The server itself; the program on the path only switches to its own user."""
 
@@ -57,6 +58,10 @@ class RabbitClient(Client):
     def read(self, topic: str, *, count: int) -> float:
         """Consume all queues, acknowledged by being sent."""
         return Consume(self._parameters(), _queues(topic), count=count).run()
+
+    def consume(self, topic: str, *, count: int) -> float:
+        """Consume all queues and ack each message."""
+        return Consume(self._parameters(), _queues(topic), count=count, prefetch=PREFETCH).run()
 
     def publish_each(self, topic: str, pace: Pace, *, value_bytes: int) -> list[float]:
         """Publish and wait for the confirm."""

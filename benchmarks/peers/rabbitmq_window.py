@@ -106,20 +106,32 @@ class Publish(_Session):
 
 
 class Consume(_Session):
-    """Take this many messages from several queues."""
+    """Take this many messages from several queues, acked one by one where a prefetch is given."""
 
-    def __init__(self, parameters: Any, queues: Sequence[str], *, count: int) -> None:  # noqa: ANN401 - as above
+    def __init__(
+        self,
+        parameters: Any,  # noqa: ANN401 - as above
+        queues: Sequence[str],
+        *,
+        count: int,
+        prefetch: int | None = None,
+    ) -> None:
         super().__init__(parameters)
+        self._prefetch = prefetch
         self._queues = queues
         self._left = count
         self._size = 0
 
     def _begin(self) -> None:
+        if self._prefetch is not None:
+            self._channel.basic_qos(prefetch_count=self._prefetch)
         for queue in self._queues:
-            self._channel.basic_consume(queue, self._receive, auto_ack=True)
+            self._channel.basic_consume(queue, self._receive, auto_ack=self._prefetch is None)
 
-    def _receive(self, _channel: object, _method: object, _header: object, body: bytes) -> None:
+    def _receive(self, channel: Any, method: Any, _header: object, body: bytes) -> None:  # noqa: ANN401
         self._size += len(body)
+        if self._prefetch is not None:
+            channel.basic_ack(method.delivery_tag)
         self._left -= 1
         if self._left == 0:
             self._finish()

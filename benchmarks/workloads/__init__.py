@@ -3,6 +3,7 @@
 from benchmarks.trial import Workload
 from benchmarks.workloads import (
     ack_cost,
+    consume,
     delays,
     end_to_end,
     http,
@@ -19,6 +20,7 @@ from benchmarks.workloads import (
 WORKLOADS: tuple[Workload, ...] = (
     publish.WORKLOAD,
     read.WORKLOAD,
+    consume.WORKLOAD,
     http.WORKLOAD,
     http_consume.WORKLOAD,
     latency.WORKLOAD,

@@ -1,5 +1,6 @@
 """Consuming in a loop: delivery, settling, order, and what is refused."""
 
+import random
 import time
 from collections.abc import Iterator
 
@@ -157,6 +158,26 @@ def test_the_messages_of_a_key_wait_for_one_another(
                 message.ack()
                 done += 1
             pending.clear()
+
+
+def test_many_keys_lie_scattered_in_large_batches(
+    broker: goqueue.Client, orders: str, group: str
+) -> None:
+    """Messages leased here and there in a frame come once each, every key in its order."""
+    dice = random.Random(7)
+    with broker.producer(orders) as producer:
+        for number in range(20_000):
+            producer.send(b"%d" % number, key=b"key-%d" % dice.randrange(3_000))
+    last: dict[bytes | None, int] = {}
+    places = set()
+    options = {"ordering": "key", "prefetch": 4_000, "max_in_flight": 8_000}
+    with broker.consumer(group, [orders], **options) as consumer:
+        for message in take(_acking(consumer), 20_000):
+            places.add((message.partition, message.offset))
+            assert int(message.value or b"") > last.get(message.key, -1)
+            last[message.key] = int(message.value or b"")
+
+    assert len(places) == 20_000
 
 
 def test_what_was_not_handed_out_is_given_back(

@@ -83,15 +83,15 @@ def deliveries_in(frames: memoryview, lease: Lease) -> list[Delivery]:
             found.append(_of_row(Row(header, frame), lease))
     if walk.fault is not None:
         raise walk.fault
-    if len(found) != len(offsets):
+    if is_ascending and len(found) == len(offsets):
+        return found
+    by_offset: dict[int, Delivery] = {message.offset: message for message in found}
+    if len(by_offset) != len(offsets):
         raise CorruptFrameError(
             f"{lease.topic}/{lease.partition}: {len(offsets)} messages were leased,"
-            f" {len(found)} are in the reply"
+            f" {len(by_offset)} are in the reply"
         )
-    if is_ascending:
-        return found
-    by_offset = {message.offset: message for message in found}
-    return [by_offset[offset] for offset in offsets]  # type: ignore[index]
+    return [by_offset[offset] for offset in offsets]
 
 
 def _of_batch(

@@ -72,12 +72,14 @@ class PickReader:
         self._found = BitMap64()
         self._looked = BitMap64()
         self._expired = BitMap64()
+        self._behind = Offset(0)
 
     async def read(self, *, now_ms: int, ttl_ms: int) -> Found:
         """Return the messages; what is older than its time to live is left out."""
         self._oldest_us = (now_ms - ttl_ms) * US_PER_MS if ttl_ms else 0
         for start, end in _clusters(runs_of(self._wanted)):
-            offset = Offset(start)
+            # A frame that holds several clusters is read and sent once.
+            offset = max(Offset(start), self._behind)
             while offset < end and self._left > 0:
                 offset = await self._read_piece(offset, Offset(end))
         # What was looked at and is not there, is not there any more.
@@ -96,6 +98,9 @@ class PickReader:
 
     def _take(self, stored: Stored) -> None:
         offset, rows = stored.header.offset, stored.rows
+        if offset < self._behind:
+            return
+        self._behind = Offset(offset + rows)
         count = self._wanted.range_cardinality(offset, offset + rows)
         if not count:
             return
