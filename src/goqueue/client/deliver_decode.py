@@ -1,5 +1,6 @@
 """The reply to a poll as portions: the messages of one lease, in the order to hand them out."""
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from itertools import chain, repeat
 from operator import length_hint
@@ -62,16 +63,16 @@ def offsets_of(order: list[int]) -> Sequence[int]:
 def deliveries_in(frames: memoryview, lease: Lease) -> list[Delivery]:
     """Return the leased messages among those in frames, in the order of the lease."""
     offsets = lease.offsets
-    wanted = np.asarray(offsets, np.int64)
-    is_ascending = isinstance(offsets, range) or bool(np.all(wanted[1:] > wanted[:-1]))
-    ascending = wanted if is_ascending else np.sort(wanted)
+    ascending = offsets if isinstance(offsets, range) else sorted(offsets)
+    is_ascending = ascending is offsets or ascending == offsets
     found: list[Delivery] = []
     walk = Walk(frames)
     for span in walk:
         header = span.header
         if header.flags & CONTROL:
             continue
-        first, behind = np.searchsorted(ascending, (header.offset, span.end_offset))
+        first = bisect_left(ascending, header.offset)
+        behind = bisect_left(ascending, span.end_offset, first)
         if first == behind:
             continue
         frame = frames[span.start : span.end]
@@ -95,19 +96,19 @@ def deliveries_in(frames: memoryview, lease: Lease) -> list[Delivery]:
 
 
 def _of_batch(
-    batch: pa.RecordBatch, first_offset: int, wanted: np.ndarray, lease: Lease
+    batch: pa.RecordBatch, first_offset: int, wanted: Sequence[int], lease: Lease
 ) -> Iterator[Delivery]:
     count = len(wanted)
-    start = int(wanted[0]) - first_offset
-    if int(wanted[-1]) - first_offset - start + 1 != count:
-        batch = batch.take(pa.array(wanted - first_offset))
+    start = wanted[0] - first_offset
+    if wanted[-1] - first_offset - start + 1 != count:
+        batch = batch.take(pa.array(np.asarray(wanted, np.int64) - first_offset))
     elif count != batch.num_rows:
         batch = batch.slice(start, count)
     return map(
         Delivery,
         repeat(lease.topic),
         repeat(lease.partition),
-        wanted.tolist(),
+        wanted,
         *fields_of(batch),
         repeat(lease),
     )

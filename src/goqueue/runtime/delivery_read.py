@@ -17,8 +17,9 @@ from goqueue.runtime.partition import Partition
 
 NEIGHBOUR_OFFSETS: Final = 512
 """Picked messages that lie so near one another are read in one go."""
-WHOLE_SHARE: Final = 2
-"""A batch of which at least one in so many messages is picked is sent as it lies in the log."""
+WHOLE_SHARE: Final = 64
+"""A batch of which at least one in so many messages is picked is sent as it lies in the log: to cut
+out a message costs more than to send dozens beside it."""
 LOOK_BYTES: Final = 256 * KiB
 READ_BYTES_MIN: Final = 32 * KiB
 
