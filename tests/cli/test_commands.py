@@ -36,6 +36,11 @@ EXAMPLES: dict[tuple[str, ...], tuple[str, ...]] = {
     ("group", "reset"): (GROUP, "--topic", TOPIC, "--to", "beginning", "--force"),
     ("group", "reset-offsets"): (GROUP, "--topic", TOPIC, "--to-latest", "--dry-run"),
     ("group", "delete"): (GROUP, "--force"),
+    ("dlq", "list"): (),
+    ("dlq", "peek"): (TOPIC,),
+    ("dlq", "redrive"): (TOPIC,),
+    ("dlq", "purge"): (TOPIC, "--yes"),
+    ("dlq", "history"): (TOPIC,),
     ("top",): ("--once", "-i", "100ms"),
     ("bench",): ("-n", "1000", "--singles", "5"),
     ("doctor",): (),
@@ -85,6 +90,8 @@ def test_every_command_matches_the_server(cli: Run, broker: BrokerProcess, home:
         for path, arguments in EXAMPLES.items():
             if path == ("group", "list"):
                 join(broker)
+            if path == ("dlq", "list"):
+                cli("topic", "create", f"{TOPIC}.dlq", "--if-not-exists")
             placed = [{"DATA": ".", "FILE": "file"}.get(one, one) for one in arguments]
             outcome = cli(*path, *placed, "-o", output)
 
