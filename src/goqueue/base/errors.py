@@ -182,6 +182,72 @@ class NoRebalanceError(GoQueueError):
     code = "no_rebalance"
 
 
+class InvalidSchemaError(InvalidRequestError):
+    """The text is no schema of its type, or breaks a limit; the message says where."""
+
+    code = "invalid_schema"
+
+
+class InvalidVersionError(InvalidRequestError):
+    """A version of a schema is a number from 1, or ``latest``."""
+
+    code = "invalid_version"
+
+
+class InvalidCompatibilityError(InvalidRequestError):
+    """There is no such compatibility mode."""
+
+    code = "invalid_compatibility"
+
+
+class SubjectNotFoundError(GoQueueError):
+    """No such subject."""
+
+    code = "subject_not_found"
+
+
+class VersionNotFoundError(GoQueueError):
+    """The subject has no such version."""
+
+    code = "version_not_found"
+
+
+class SchemaNotFoundError(GoQueueError):
+    """No such schema."""
+
+    code = "schema_not_found"
+
+
+class IncompatibleSchemaError(GoQueueError):
+    """The schema breaks the subject's compatibility mode; the message says where and why."""
+
+    code = "incompatible_schema"
+
+
+class SchemaReferencedError(GoQueueError):
+    """Other schemas refer to this one, so it cannot be deleted."""
+
+    code = "schema_referenced"
+
+
+class NotSoftDeletedError(GoQueueError):
+    """A subject or version is deleted for good only after it was deleted."""
+
+    code = "not_soft_deleted"
+
+
+class RegistryReadOnlyError(GoQueueError):
+    """The registry or the subject takes no changes for now."""
+
+    code = "registry_read_only"
+
+
+class SchemaViolationError(GoQueueError):
+    """A message does not fit its topic's schema; the message names subject, version and path."""
+
+    code = "schema_violation"
+
+
 class DelayedNotFoundError(GoQueueError):
     """No such message waits for its time: it was delivered, cancelled or never delayed."""
 

@@ -32,6 +32,15 @@ MemberId = NewType("MemberId", str)
 Generation = NewType("Generation", int)
 """How often the assignment of a group was made anew; the first is 1."""
 
+SubjectName = NewType("SubjectName", str)
+"""A name that has passed ``names.subject_name``: what the versions of a schema are kept under."""
+
+SchemaId = NewType("SchemaId", int)
+"""A schema by its content, over all subjects; the first is 1."""
+
+SchemaVersion = NewType("SchemaVersion", int)
+"""Ordinal of a schema in its subject, from 1."""
+
 NO_PRODUCER = ProducerId(0)
 
 

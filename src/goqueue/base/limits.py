@@ -254,6 +254,47 @@ REDRIVES_KEPT_MAX: Final = 100
 
 DLQ_SCAN_MESSAGES_MAX: Final = 1_000_000
 """Dead letters one peek or dry run looks at; what lies behind is not counted, and it says so."""
+SUBJECT_CHARACTERS_MAX: Final = 2 * NAME_CHARACTERS_MAX + 1
+"""Longest subject: a topic, a dash and the full name of a record."""
+
+SCHEMA_BYTES_MAX: Final = 1 * MiB
+"""Largest text of one schema."""
+
+SCHEMA_BODY_BYTES_MAX: Final = 4 * MiB
+"""Largest body of a request about schemas: a schema with every character escaped, and more."""
+
+SCHEMA_DEPTH_MAX: Final = 64
+"""Deepest nesting of a schema: what walks it does so by recursion."""
+
+SCHEMA_NODES_MAX: Final = 100_000
+"""Most parts of one schema: bounds the time to read and compare it."""
+
+SCHEMA_EXPANSION_MAX: Final = 10_000
+"""Most parts of a JSON schema that look at the same place of a message, references followed."""
+
+SCHEMA_REFERENCES_MAX: Final = 100
+"""Most schemas one refers to, directly or through others."""
+
+SCHEMA_PATTERN_BYTES_MAX: Final = 1 * MiB
+"""Memory one compiled pattern of a JSON schema may take."""
+
+SCHEMA_BREAKS_MAX: Final = 20
+"""Most reasons given why two schemas do not fit together."""
+
+SCHEMA_COMPARE_STEPS_MAX: Final = 200_000
+"""Most steps of comparing two schemas; past it they count as incompatible."""
+
+SUBJECTS_MAX: Final = 10_000
+"""Most subjects of the registry."""
+
+SUBJECT_VERSIONS_MAX: Final = 1_000
+"""Most versions of one subject, deleted ones too: the transitive modes look at all of them."""
+
+SCHEMAS_BYTES_MAX: Final = 256 * MiB
+"""Texts of all schemas: they are held in memory."""
+
+VALUE_DEPTH_MAX: Final = 200
+"""Deepest nesting of a message that is checked against a schema."""
 
 TX_TIMEOUT_MS: Final = 60_000
 """How long a transaction may stay open, if its producer does not say otherwise."""
@@ -301,3 +342,4 @@ assert MOVE_BYTES_MAX + FRAME_BYTES_MAX < SEGMENT_BYTES
 assert MOVE_BACKOFF_MS_MIN < MOVE_BACKOFF_MS_MAX
 assert TX_TIMEOUT_MS <= TX_TIMEOUT_MS_MAX
 assert SEGMENT_BYTES < 2 * GiB
+assert SCHEMA_BYTES_MAX < SCHEMA_BODY_BYTES_MAX <= VALUE_BYTES_MAX

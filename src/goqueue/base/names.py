@@ -4,21 +4,19 @@ import re
 from typing import Final
 
 from goqueue.base.errors import InvalidNameError
-from goqueue.base.ids import GroupId, TopicName
-from goqueue.base.limits import NAME_CHARACTERS_MAX
+from goqueue.base.ids import GroupId, SubjectName, TopicName
+from goqueue.base.limits import NAME_CHARACTERS_MAX, SUBJECT_CHARACTERS_MAX
 
 INTERNAL_PREFIX: Final = "__"
-_NAME: Final = re.compile(rf"[A-Za-z0-9._-]{{1,{NAME_CHARACTERS_MAX}}}", re.ASCII)
+_NAME: Final = re.compile(r"[A-Za-z0-9._-]+", re.ASCII)
 
 
-def check_name(name: object, *, field: str) -> str:
+def check_name(name: object, *, field: str, characters_max: int = NAME_CHARACTERS_MAX) -> str:
     """Return the name, or raise naming the field and the rule it breaks."""
     if not isinstance(name, str) or not name:
         raise InvalidNameError(f"{field} is required")
-    if len(name) > NAME_CHARACTERS_MAX:
-        raise InvalidNameError(
-            f"{field} has {len(name)} characters; the limit is {NAME_CHARACTERS_MAX}"
-        )
+    if len(name) > characters_max:
+        raise InvalidNameError(f"{field} has {len(name)} characters; the limit is {characters_max}")
     if name in {".", ".."} or _NAME.fullmatch(name) is None:
         raise InvalidNameError(
             f"{field} {name[:40]!a} may only contain letters, digits, '.', '_' and '-',"
@@ -38,6 +36,11 @@ def group_name(name: object) -> GroupId:
     if is_internal(checked):
         raise InvalidNameError("group names beginning with '__' belong to the broker")
     return GroupId(checked)
+
+
+def subject_name(name: object) -> SubjectName:
+    """Return a checked subject of the schema registry."""
+    return SubjectName(check_name(name, field="subject", characters_max=SUBJECT_CHARACTERS_MAX))
 
 
 def is_internal(name: str) -> bool:

@@ -1,0 +1,1 @@
+"""The schema registry: what messages may look like, and how that may change."""

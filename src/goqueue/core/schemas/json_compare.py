@@ -1,0 +1,285 @@
+"""Whether all data of one JSON schema fits another, and where it does not.
+
+Shape: calculator. A verdict without breaks is a proof for every value whose properties the older
+schema names: what an open object may hold beside them is taken to be absent (ADR 0010). What
+cannot be proved is a break.
+"""
+
+from typing import Any, Final
+
+import jsonschema_rs
+
+from goqueue.base.errors import InvalidSchemaError
+from goqueue.base.limits import (
+    SCHEMA_BREAKS_MAX,
+    SCHEMA_COMPARE_STEPS_MAX,
+    SCHEMA_DEPTH_MAX,
+    SCHEMA_PATTERN_BYTES_MAX,
+)
+from goqueue.core.schemas import json_arrays, json_objects, json_scalars
+from goqueue.core.schemas.definition import Break
+from goqueue.core.schemas.json_document import JsonDocument, Node, parts
+from goqueue.core.schemas.json_validator import make_validator
+from goqueue.core.schemas.json_view import View, Views, flatten, own_values, types_of, values_of
+
+ALTERNATIVES_MAX: Final = 64
+VALUES_MAX: Final = 1_000
+_OPAQUE: Final = ("$dynamicRef", "$recursiveRef", "unevaluatedProperties", "unevaluatedItems")
+
+
+class _TooComplexError(Exception):
+    """The comparison takes too many steps."""
+
+
+class JsonComparison:
+    """Compares a writer's schema with a reader's."""
+
+    def __init__(self, writer: JsonDocument, reader: JsonDocument) -> None:
+        self._writer = View(writer, writer.root)
+        self._reader = View(reader, reader.root)
+        self._is_same = writer.root == reader.root
+        self._open: set[tuple[object, ...]] = set()
+        self._steps = 0
+        self._validators: dict[int, jsonschema_rs.Validator | None] = {}
+        self._patterns: dict[str, jsonschema_rs.Validator] = {}
+        # Kept, because they are told apart by where they lie in memory.
+        self._made: list[Node] = []
+
+    def breaks(self) -> list[Break]:
+        """Return what of the writer's data the reader does not take."""
+        try:
+            return self.contained([self._writer], self._reader, "")[:SCHEMA_BREAKS_MAX]
+        except (_TooComplexError, RecursionError):
+            return [Break("", "the schemas are too intricate to be compared")]
+
+    def contained(self, writers: Views, reader: View, path: str) -> list[Break]:
+        """Return why values that fit all of the writers may not fit the reader."""
+        self._steps += 1
+        if self._steps > SCHEMA_COMPARE_STEPS_MAX or path.count("/") > 4 * SCHEMA_DEPTH_MAX:
+            raise _TooComplexError
+        flat = flatten(writers)
+        if flat is None or reader.node is True or reader.node == {}:
+            return []
+        if reader.node is False:
+            return [Break(path, "nothing is allowed here any more")]
+        key = (*(id(view.node) for view in flat), None, id(reader.node))
+        if key in self._open:
+            return []
+        self._open.add(key)
+        try:
+            return self._compare(flat, reader, path, expanded=frozenset())
+        finally:
+            self._open.discard(key)
+
+    def _compare(
+        self, writers: Views, reader: View, path: str, *, expanded: frozenset[int]
+    ) -> list[Break]:
+        """Compare as a whole and, where that does not do, alternative by alternative."""
+        breaks = self._compare_whole(writers, reader, path)
+        if not breaks:
+            return []
+        alternatives = self._alternatives(writers, reader, expanded)
+        if alternatives is None:
+            return breaks
+        done, branches = alternatives
+        self._steps += 1
+        if self._steps > SCHEMA_COMPARE_STEPS_MAX:
+            raise _TooComplexError
+        for branch in branches:
+            flat = flatten([*writers, branch])
+            if flat is None:
+                continue
+            breaks = self._compare(flat, reader, path, expanded=expanded | {done})
+            if breaks:
+                return breaks
+        return []
+
+    def _alternatives(
+        self, writers: Views, reader: View, expanded: frozenset[int]
+    ) -> tuple[int, list[View]] | None:
+        """Return a choice the writer has that was not looked into, branch by branch."""
+        if len(expanded) >= ALTERNATIVES_MAX.bit_length():
+            return None
+        for view in writers:
+            for keyword in ("anyOf", "oneOf"):
+                branches = view.get(keyword)
+                if isinstance(branches, list) and id(branches) not in expanded:
+                    return id(branches), [view.inside(branch) for branch in branches]
+        if 0 in expanded or not (reader.get("anyOf") or reader.get("oneOf")):
+            return None
+        types = sorted({_plain(name) for name in types_of(writers)})
+        nodes: list[Node] = [{"type": name} for name in types]
+        self._made += nodes
+        return 0, [reader.inside(node) for node in nodes]
+
+    def _compare_whole(self, writers: Views, reader: View, path: str) -> list[Break]:
+        if any(self._is_equal(view, reader) for view in writers):
+            return []
+        reference = reader.get("$ref")
+        breaks: list[Break] = []
+        if isinstance(reference, str):
+            target = reader.document.follow(reference)
+            if target is None:
+                return [Break(path, f"the reference {reference} cannot be followed")]
+            breaks += self.contained(writers, View(*target), path)
+            if reader.is_draft_7:
+                return breaks
+        types = types_of(writers)
+        values = values_of(writers, types)
+        if values is not None and len(values) <= VALUES_MAX:
+            told = self._check_values(values, reader, path)
+            if told is not None:
+                return breaks + told
+        breaks += json_scalars.breaks(writers, reader, path, types=types)
+        breaks += self._check_combinations(writers, reader, path)
+        if "object" in types:
+            breaks += json_objects.breaks(self, writers, reader, path)
+        if "array" in types:
+            breaks += json_arrays.breaks(self, writers, reader, path)
+        breaks += [
+            Break(path, f"{keyword} cannot be compared")
+            for keyword in _OPAQUE
+            if reader.get(keyword) not in (None, True)
+        ]
+        return breaks
+
+    def _is_equal(self, writer: View, reader: View) -> bool:
+        if writer.node is reader.node:
+            return True
+        if writer.node != reader.node:
+            return False
+        return self._is_same or not any("$ref" in node for node in parts(reader.node))
+
+    # Values, one by one.
+
+    def _check_values(self, values: list[Any], reader: View, path: str) -> list[Break] | None:
+        """Try every value there is on the reader; None where that cannot be done."""
+        validator = self._validator(reader)
+        if validator is None:
+            return None
+        refused = [value for value in values if not validator.is_valid(value)]
+        return [Break(path, f"the value {_show(value)} is not allowed") for value in refused]
+
+    def _validator(self, reader: View) -> jsonschema_rs.Validator | None:
+        known = id(reader.node)
+        if known not in self._validators:
+            self._validators[known] = _standalone(reader)
+        return self._validators[known]
+
+    def matches(self, pattern: str, name: str) -> bool:
+        """Tell whether a pattern finds something in a name, in linear time."""
+        validator = self._patterns.get(pattern)
+        if validator is None:
+            options = jsonschema_rs.RegexOptions(
+                size_limit=SCHEMA_PATTERN_BYTES_MAX, dfa_size_limit=SCHEMA_PATTERN_BYTES_MAX
+            )
+            validator = jsonschema_rs.Draft7Validator({"pattern": pattern}, pattern_options=options)
+            self._patterns[pattern] = validator
+        return validator.is_valid(name)
+
+    # Combinations in the reader.
+
+    def _check_combinations(self, writers: Views, reader: View, path: str) -> list[Break]:
+        breaks: list[Break] = []
+        for part in reader.get("allOf") or ():
+            breaks += self.contained(writers, reader.inside(part), path)
+        for keyword in ("anyOf", "oneOf"):
+            branches = reader.get(keyword)
+            if branches:
+                views = [reader.inside(branch) for branch in branches]
+                breaks += self._check_branches(writers, views, path, keyword=keyword)
+        refused = reader.get("not")
+        if refused is not None and not self._has(writers, "not", refused):
+            if not self.are_disjoint(writers, reader.inside(refused)):
+                breaks.append(Break(path, "not: it may refuse what was allowed"))
+        if reader.get("if") is not None:
+            breaks += self._check_condition(writers, reader, path)
+        return breaks
+
+    def _check_branches(
+        self, writers: Views, branches: list[View], path: str, *, keyword: str
+    ) -> list[Break]:
+        attempts = [self.contained(writers, branch, path) for branch in branches]
+        taking = [number for number, attempt in enumerate(attempts) if not attempt]
+        if not taking:
+            best = min(attempts, key=len)
+            return [Break(path, f"{keyword}: no branch takes it ({best[0]})")]
+        if keyword == "oneOf":
+            others = [branch for number, branch in enumerate(branches) if number != taking[0]]
+            if not all(self.are_disjoint(writers, other) for other in others):
+                return [Break(path, "oneOf: more than one branch may take it")]
+        return []
+
+    def _check_condition(self, writers: Views, reader: View, path: str) -> list[Break]:
+        keywords = ("if", "then", "else")
+        if any(all(view.get(k) == reader.get(k) for k in keywords) for view in writers):
+            return []
+        breaks: list[Break] = []
+        for keyword in ("then", "else"):
+            part = reader.get(keyword)
+            if part is not None:
+                breaks += self.contained(writers, reader.inside(part), path)
+        return breaks
+
+    def _has(self, writers: Views, keyword: str, value: object) -> bool:
+        return any(view.get(keyword) == value for view in writers)
+
+    def are_disjoint(self, writers: Views, other: View) -> bool:
+        """Tell whether surely no value fits both."""
+        theirs, ours = flatten([other]), flatten(writers)
+        if theirs is None or ours is None:
+            return True
+        if not types_of(ours) & types_of(theirs):
+            return True
+        if _named_apart(ours, theirs):
+            return True
+        required = {name for view in ours for name in view.get("required") or ()}
+        required &= {name for view in theirs for name in view.get("required") or ()}
+        if types_of(ours) | types_of(theirs) != {"object"}:
+            return False
+        return any(_named_apart(_at(ours, name), _at(theirs, name)) for name in required)
+
+
+def _at(views: Views, name: str) -> list[View]:
+    found = [
+        view.inside(view.get("properties")[name])
+        for view in views
+        if name in (view.get("properties") or {})
+    ]
+    return flatten(found) or []
+
+
+def _named_apart(ours: Views, theirs: Views) -> bool:
+    """Tell whether both name all their values, and none in common."""
+    mine = [values for view in ours if (values := own_values(view)) is not None]
+    other = [values for view in theirs if (values := own_values(view)) is not None]
+    return bool(mine and other) and any(
+        all(value not in second for value in first) for first in mine for second in other
+    )
+
+
+def _standalone(reader: View) -> jsonschema_rs.Validator | None:
+    """Return a validator of one part of a schema, if it uses nothing but its definitions."""
+    allowed = ("#/definitions/", "#/$defs/")
+    for node in parts(reader.node):
+        reference = node.get("$ref") if isinstance(node, dict) else None
+        if isinstance(reference, str) and not reference.startswith(allowed):
+            return None
+        if isinstance(node, dict) and ("$id" in node or "$anchor" in node or "$dynamicRef" in node):
+            return None
+    root = reader.document.root
+    whole: dict[str, Any] = {"allOf": [reader.node]}
+    if isinstance(root, dict):
+        whole |= {name: root[name] for name in ("definitions", "$defs") if name in root}
+    try:
+        return make_validator(reader.document, whole)
+    except InvalidSchemaError:
+        return None
+
+
+def _plain(name: str) -> str:
+    return "number" if name not in {"integer"} and name.startswith("number") else name
+
+
+def _show(value: object) -> str:
+    return ascii(value)[:60]

@@ -1,0 +1,176 @@
+"""One place of a JSON schema as comparisons see it: types, values, bounds.
+
+Shape: calculator. A *view* is a schema and the document its references lead through. Several views
+together mean that a value fits all of them.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from math import ceil, floor, inf
+from typing import Any, Final, NamedTuple
+
+from goqueue.core.schemas.json_document import DRAFT_7, JsonDocument, Node
+
+
+class View(NamedTuple):
+    """A schema in its document."""
+
+    document: JsonDocument
+    node: Node
+
+    def get(self, keyword: str) -> Any:  # noqa: ANN401 - any JSON
+        """Return what a keyword says, or None."""
+        return self.node.get(keyword) if isinstance(self.node, dict) else None
+
+    def inside(self, node: Node) -> "View":
+        """Return a view of a part."""
+        return View(self.document, node)
+
+    @property
+    def is_draft_7(self) -> bool:
+        """Tell whether the rules of draft 7 hold."""
+        return self.document.draft == DRAFT_7
+
+
+Views = Sequence[View]
+
+FRACTION: Final = "number with a fraction"
+ALL_TYPES: Final = frozenset({"null", "boolean", "object", "array", "string", "integer", FRACTION})
+NUMBERS: Final = frozenset({"integer", FRACTION})
+FINITE_TYPES: Final = {"null": [None], "boolean": [False, True]}
+
+
+def flatten(views: Iterable[View]) -> list[View] | None:
+    """Return the parts that hold together, references and ``allOf`` taken apart.
+
+    None if no value can fit them. What cannot be followed is left out: it only says less.
+    """
+    flat: list[View] = []
+    seen: set[int] = set()
+    waiting = list(views)[::-1]
+    while waiting:
+        view = waiting.pop()
+        if view.node is True or id(view.node) in seen:
+            continue
+        if view.node is False:
+            return None
+        seen.add(id(view.node))
+        reference = view.get("$ref")
+        if isinstance(reference, str):
+            target = view.document.follow(reference)
+            if target is not None:
+                waiting.append(View(*target))
+            if view.is_draft_7:
+                continue
+        waiting += [view.inside(part) for part in view.get("allOf") or ()]
+        flat.append(view)
+    return flat
+
+
+def types_of(views: Views) -> frozenset[str]:
+    """Return the types a value that fits may have."""
+    types = ALL_TYPES
+    for view in views:
+        types &= declared_types(view)
+        values = own_values(view)
+        if values is not None:
+            types &= {type_of(value) for value in values}
+    return types
+
+
+def declared_types(view: View) -> frozenset[str]:
+    """Return what the keyword ``type`` allows."""
+    named = view.get("type")
+    if named is None:
+        return ALL_TYPES
+    names = {named} if isinstance(named, str) else set(named)
+    if "number" in names:
+        names |= NUMBERS
+    return ALL_TYPES & names
+
+
+def type_of(value: Any) -> str:  # noqa: ANN401 - any JSON
+    """Return the type of a value."""
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, int):
+        return "integer"
+    if isinstance(value, float):
+        return "integer" if value.is_integer() else FRACTION
+    named = {str: "string", list: "array", dict: "object", type(None): "null"}
+    return named[type(value)]
+
+
+def own_values(view: View) -> list[Any] | None:
+    """Return the only values a schema names, if it names any."""
+    if isinstance(view.node, dict) and "const" in view.node:
+        return [view.node["const"]]
+    values = view.get("enum")
+    return values if isinstance(values, list) else None
+
+
+def values_of(views: Views, types: frozenset[str]) -> list[Any] | None:
+    """Return every value that may fit, if there are only so many."""
+    named = [values for view in views if (values := own_values(view)) is not None]
+    if named:
+        shortest = min(named, key=len)
+        return [value for value in shortest if type_of(value) in types]
+    if types <= FINITE_TYPES.keys():
+        return [value for name in sorted(types) for value in FINITE_TYPES[name]]
+    return None
+
+
+def largest(views: Views, keyword: str, least: float = 0) -> float:
+    """Return the strictest lower bound of a size."""
+    return max([least, *_numbers(views, keyword)])
+
+
+def smallest(views: Views, keyword: str, most: float = inf) -> float:
+    """Return the strictest upper bound of a size."""
+    return min([most, *_numbers(views, keyword)])
+
+
+def _numbers(views: Views, keyword: str) -> list[float]:
+    return [value for view in views if is_number(value := view.get(keyword))]
+
+
+def is_number(value: object) -> bool:
+    """Tell whether a value is a number in JSON."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+class Bound(NamedTuple):
+    """The end of a range of numbers."""
+
+    value: float
+    is_open: bool
+    """Whether the value itself lies outside."""
+
+
+def lower_bound(views: Views, *, is_whole: bool) -> Bound:
+    """Return where the numbers that fit begin."""
+    return _bound(views, ("minimum", "exclusiveMinimum"), is_whole=is_whole, pick=max)
+
+
+def upper_bound(views: Views, *, is_whole: bool) -> Bound:
+    """Return where the numbers that fit end."""
+    return _bound(views, ("maximum", "exclusiveMaximum"), is_whole=is_whole, pick=min)
+
+
+def _bound(
+    views: Views,
+    keywords: tuple[str, str],
+    *,
+    is_whole: bool,
+    pick: Callable[[list[float]], float],
+) -> Bound:
+    closed, opened = (_numbers(views, keyword) for keyword in keywords)
+    is_lower = pick is max
+    nothing = -inf if is_lower else inf
+    if is_whole:
+        # Whole numbers need no open ends: what lies above 4 begins at 5.
+        step, fit = (1, floor) if is_lower else (-1, ceil)
+        near: Callable[[float], int] = ceil if is_lower else floor
+        ends = [near(value) for value in closed] + [fit(value) + step for value in opened]
+        return Bound(pick([nothing, *ends]), is_open=False)
+    best = pick([nothing, *closed, *opened])
+    return Bound(best, is_open=best in opened)
