@@ -45,6 +45,12 @@ class Served:
         return self._log.read_text(errors="replace").splitlines()
 
     @property
+    def http_address(self) -> str:
+        """Where HTTP is served now; every process has a port of its own."""
+        told = [json.loads(line) for line in self.log_lines if '"listening"' in line]
+        return str(told[-1]["http"])
+
+    @property
     def pid(self) -> int:
         assert self._process is not None, "started"
         return self._process.pid

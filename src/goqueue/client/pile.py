@@ -12,8 +12,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from goqueue.base.errors import DeadlineExceededError, GoQueueError
+from goqueue.base.errors import DeadlineExceededError, GoQueueError, SchemaViolationError
 from goqueue.base.units import NS_PER_US
+from goqueue.core.record.stamp import REFUSED_OFFSET
 from goqueue.wire.calls import RepeatPart
 
 
@@ -49,6 +50,11 @@ class Outcome(msgspec.Struct, frozen=True):
     is_duplicate: bool
     repeats: tuple[RepeatPart, ...]
     error: GoQueueError | None
+    misfits: Mapping[int, str] = {}
+
+    def refusal(self, row: int) -> SchemaViolationError:
+        """Return why a row of this outcome did not fit its schema."""
+        return SchemaViolationError(self.misfits.get(row, "the message does not fit its schema"))
 
 
 class Pile:
@@ -61,6 +67,7 @@ class Pile:
         "_offsets",
         "_outcomes",
         "_partitions",
+        "_refused",
         "_repeats",
         "extras",
         "hurry",
@@ -89,6 +96,7 @@ class Pile:
         self._offsets: np.ndarray[Any, Any] | None = None
         self._partitions: np.ndarray[Any, Any] | None = None
         self._repeats: dict[int, RepeatPart] = {}
+        self._refused: dict[int, SchemaViolationError] = {}
         self._is_done = False
         # Guards the list of callbacks between the sender's and the caller's threads.
         self._guard = threading.Lock()
@@ -151,7 +159,7 @@ class Pile:
         self._index()
         assert self._partitions is not None, "indexed"
         outcome = self._outcomes[int(self._partitions[row])]
-        return outcome.error
+        return outcome.error or self._refused.get(row)
 
     def place_of(self, row: int) -> Place:
         """Return where a settled message is, or raise why it is not."""
@@ -164,6 +172,8 @@ class Pile:
         partition, offset = outcome.partition, int(self._offsets[row])
         is_duplicate = outcome.is_duplicate
         if (repeat := self._repeats.get(row)) is not None:
+            if repeat.offset == REFUSED_OFFSET:
+                raise self._refused[row]
             partition, offset, is_duplicate = repeat.partition, repeat.offset, True
         return Place(
             self.topic,
@@ -176,7 +186,9 @@ class Pile:
 
     def errors(self) -> list[tuple[GoQueueError, int]]:
         """Return every error with how many messages it failed."""
-        return [(one.error, len(one.rows)) for one in self._outcomes if one.error is not None]
+        self._index()
+        failed = [(one.error, len(one.rows)) for one in self._outcomes if one.error is not None]
+        return [*failed, *((refusal, 1) for refusal in self._refused.values())]
 
     def _index(self) -> None:
         """Work out each row's offset, once somebody asks."""
@@ -184,6 +196,11 @@ class Pile:
             return
         for outcome in self._outcomes:
             self._repeats |= {int(outcome.rows[one.row]): one for one in outcome.repeats}
+            self._refused |= {
+                int(outcome.rows[one.row]): outcome.refusal(one.row)
+                for one in outcome.repeats
+                if one.offset == REFUSED_OFFSET
+            }
         rows = len(self.times_ns)
         if rows == 1:
             self._partitions = _ONE_ROW

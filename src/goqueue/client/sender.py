@@ -277,6 +277,7 @@ class Sender:
                 durability=durability,
                 is_duplicate=part.is_duplicate,
                 repeats=tuple(part.repeats),
+                misfits=part.misfits,
                 error=None,
             ),
         )

@@ -24,6 +24,7 @@ from goqueue.core.topics.settings import COMPACT
 from goqueue.observability.dlq_metrics import DlqMeter
 from goqueue.observability.logging import get_logger
 from goqueue.observability.metrics import Metrics
+from goqueue.observability.schema_metrics import SchemaMetrics
 from goqueue.observability.tx_metrics import TxMetrics
 from goqueue.runtime.ballast import Ballast
 from goqueue.runtime.clock import Clock, SystemClock
@@ -37,6 +38,8 @@ from goqueue.runtime.maintenance import Maintenance
 from goqueue.runtime.moves import Mover
 from goqueue.runtime.redrive import Redrives
 from goqueue.runtime.schedule import Delays
+from goqueue.runtime.schema_gate import SchemaGate
+from goqueue.runtime.schemas import SCHEMAS_PARTITIONS, SCHEMAS_TOPIC, Schemas
 from goqueue.runtime.state_log import (
     STATE_PARTITIONS,
     STATE_SEGMENT_BYTES,
@@ -84,6 +87,13 @@ class Broker:
         self.state = StateLog(
             lambda: self._open_state_topic(STATE_TOPIC, STATE_PARTITIONS), self.clock, self._ballast
         )
+        self._schema_state = StateLog(
+            lambda: self._open_state_topic(SCHEMAS_TOPIC, SCHEMAS_PARTITIONS),
+            self.clock,
+            self._ballast,
+        )
+        self.schemas = Schemas(self._schema_state)
+        self._gate = SchemaGate(self.schemas, SchemaMetrics(self.metrics))
         self.groups = Groups(self.state, self._topics, clock=self.clock, metrics=self.metrics)
         self.consume = Consumption(
             self.state, self._topics, self.groups, clock=self.clock, metrics=self.metrics
@@ -149,6 +159,8 @@ class Broker:
             self._open(record)
         self.state.recover(self._topics.get(TopicName(STATE_TOPIC)))
         self._tx_state.recover(self._topics.get(TopicName(TX_TOPIC)))
+        self._schema_state.recover(self._topics.get(TopicName(SCHEMAS_TOPIC)))
+        self.schemas.recover()
         self.groups.recover()
         self.delays.recover(self._topics)
         self.consume.ledgers.recover()
@@ -169,6 +181,7 @@ class Broker:
         if self._journal is None or self._is_stopping:
             return
         self._is_stopping = True
+        self.schemas.stop()
         await self.dead_letters.stop()
         await self.redrives.stop()
         await self.groups.stop()
@@ -267,6 +280,7 @@ class Broker:
             self.delays.forget(topic)
             self.redrives.forget(topic)
         self.metrics.forget(name)
+        self._gate.forget(name)
         self._remove_files(decision.reply.name)
         self.consume.ledgers.forget_topic(name)
         self.groups.recount(name)
@@ -283,6 +297,7 @@ class Broker:
             metrics=self.metrics,
             timer=self.delays.timer,
             ballast=self._ballast,
+            gate=self._gate,
         )
         topic.delayed_max = self.config.delayed_max
         self._topics[record.name] = topic

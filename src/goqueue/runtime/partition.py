@@ -5,7 +5,7 @@ the order in the log is the order of the state.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -51,6 +51,8 @@ class Published(msgspec.Struct, frozen=True, kw_only=True):
     base_offset: Offset
     is_duplicate: bool = False
     repeats: tuple[Repeat, ...] = ()
+    misfits: Mapping[int, str] = {}
+    """Why messages were refused, by row; their repeats have no offset."""
 
 
 class Partition:

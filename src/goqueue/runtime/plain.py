@@ -12,7 +12,7 @@ from goqueue.core.record.columns import build_batch
 from goqueue.core.record.message import Draft
 from goqueue.core.record.repack import ROWS_AS_BATCH_MIN, frame_drafts
 from goqueue.core.record.stamp import NO_STAMP
-from goqueue.runtime.topic import DRAFT_OVERHEAD_BYTES, Topic, place_rows
+from goqueue.runtime.topic import DRAFT_OVERHEAD_BYTES, Topic, outcomes_of
 
 Outcome = tuple[PartitionId, Offset] | GoQueueError
 
@@ -69,7 +69,7 @@ async def _publish(
         published = await topic.publish(partition, memoryview(frame))
     except GoQueueError as error:
         return [error] * len(values)
-    return place_rows(published, len(values))
+    return outcomes_of(published, len(values))
 
 
 def _frame(keys: list[bytes | None], values: list[bytes], timestamp_us: int) -> bytes:

@@ -2,8 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final, NamedTuple, Protocol
 
 from goqueue.base.errors import (
     DelayedFullError,
@@ -11,6 +11,7 @@ from goqueue.base.errors import (
     GoQueueError,
     InvalidNameError,
     PartitionNotFoundError,
+    SchemaViolationError,
 )
 from goqueue.base.ids import Offset, PartitionId, TopicPartition
 from goqueue.base.limits import BATCH_BYTES_MAX, BATCH_ROWS_MAX, DELAYED_MAX
@@ -24,7 +25,7 @@ from goqueue.core.record.check import CheckedFrame, check_frames
 from goqueue.core.record.frame import CONTROL
 from goqueue.core.record.message import Draft
 from goqueue.core.record.repack import drafts_of, frame_drafts, without_repeats
-from goqueue.core.record.stamp import Repeat
+from goqueue.core.record.stamp import REFUSED_OFFSET, Repeat
 from goqueue.core.topics.catalog import Topic as TopicRecord
 from goqueue.core.topics.settings import TopicSettings
 from goqueue.observability.logging import get_logger
@@ -40,7 +41,19 @@ from goqueue.storage.segment import SCAN_CHUNK_BYTES
 DRAFT_OVERHEAD_BYTES: Final = 64
 """What a message costs in a batch beside its own bytes, generously."""
 
+REFUSED_BEFORE: Final = "the message was refused when it was first sent: it did not fit its schema"
+
 log = get_logger("goqueue.topic")
+
+
+class Gate(Protocol):
+    """Who judges messages before they may go into a log."""
+
+    async def misfits(
+        self, topic: str, settings: TopicSettings, frames: Sequence[CheckedFrame]
+    ) -> Mapping[int, str]:
+        """Return the messages that do not fit, by their place in the request, and why."""
+        ...
 
 
 def _nothing() -> None:
@@ -60,7 +73,7 @@ NO_TICKET: Final = Ticket(0, _nothing)
 class Topic:
     """Publishes into partitions."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all that a topic works with is handed to it
         self,
         record: TopicRecord,
         *,
@@ -71,12 +84,14 @@ class Topic:
         metrics: Metrics,
         timer: Timer = STILL,
         ballast: Ballast | None = None,
+        gate: Gate | None = None,
     ) -> None:
         self.record = record
         self._clock = clock
         self._identities = identities
         self._metrics = metrics
         self._ballast = ballast
+        self._gate = gate
         self.meter = metrics.meter(record.name)
         self.partitions = [
             Partition(
@@ -171,7 +186,10 @@ class Topic:
             target = self.partition(partition)
             self.check_room()
             checked = check_frames(frames, now_ms=self._clock.now_ms(), transaction=ticket.number)
-            published = await self._append(target, checked, ticket)
+            misfits: Mapping[int, str] = {}
+            if self._gate is not None and self.settings.is_validated:
+                misfits = await self._gate.misfits(self.record.name, self.settings, checked)
+            published = await self._append(target, checked, misfits, ticket)
         except GoQueueError as error:
             self._note_room(is_full=isinstance(error, DiskFullError))
             return error
@@ -225,7 +243,11 @@ class Topic:
             return failed
 
     async def _append(
-        self, target: Partition, frames: list[CheckedFrame], ticket: Ticket = NO_TICKET
+        self,
+        target: Partition,
+        frames: list[CheckedFrame],
+        misfits: Mapping[int, str],
+        ticket: Ticket = NO_TICKET,
     ) -> Published:
         stamp = frames[0].stamp
         if stamp.is_idempotent:
@@ -246,14 +268,20 @@ class Topic:
                 is_duplicate=True,
                 repeats=only.repeats if only else known,
             )
-        return self._append_rest(target, frames[len(originals) :], known)
+        return self._append_rest(target, frames[len(originals) :], known, misfits)
 
     def _append_rest(
-        self, target: Partition, frames: list[CheckedFrame], known: tuple[Repeat, ...]
+        self,
+        target: Partition,
+        frames: list[CheckedFrame],
+        known: tuple[Repeat, ...],
+        misfits: Mapping[int, str],
     ) -> Published:
         fresh: tuple[Remembered, ...] = ()
-        if self.settings.dedup_window_ms and any(frame.dedup_ids for frame in frames):
-            frames, fresh = self._leave_out_repeats(target, frames)
+        is_deduplicated = self.settings.dedup_window_ms and any(f.dedup_ids for f in frames)
+        if is_deduplicated or misfits:
+            unfit = {row - len(known) for row in misfits if row >= len(known)}
+            frames, fresh = self._leave_out(target, frames, unfit)
         self._check_delayed(frames)
         rows = sum(frame.rows for frame in frames)
         # Repeats alone are written only to remember the sequence of their producer.
@@ -269,7 +297,10 @@ class Topic:
             for repeat in frames[0].repeats
         )
         return Published(
-            partition=target.name.partition, base_offset=base, repeats=(*known, *left_out)
+            partition=target.name.partition,
+            base_offset=base,
+            repeats=(*known, *left_out),
+            misfits=misfits,
         )
 
     def _check_delayed(self, frames: Sequence[CheckedFrame]) -> None:
@@ -287,19 +318,27 @@ class Topic:
         """Return how many messages wait for their time."""
         return sum(partition.queue.schedule.pending for partition in self.partitions)
 
-    def _leave_out_repeats(
-        self, target: Partition, frames: list[CheckedFrame]
+    def _leave_out(
+        self, target: Partition, frames: list[CheckedFrame], misfits: set[int]
     ) -> tuple[list[CheckedFrame], tuple[Remembered, ...]]:
+        """Leave out what does not fit the schema, and what was published before."""
         dedup_ids = [
             dedup_id for frame in frames for dedup_id in (frame.dedup_ids or (None,) * frame.rows)
         ]
+        number = target.name.partition
+        refused = [Repeat(row, number, REFUSED_OFFSET) for row in sorted(misfits)]
+        if not self.settings.dedup_window_ms:
+            return ([without_repeats(frames, refused)] if refused else frames), ()
+        places = [row for row in range(len(dedup_ids)) if row not in misfits]
         repeats, fresh = self._dedup.find(
-            dedup_ids,
+            [dedup_ids[row] for row in places],
             partition=target.name.partition,
             next_offset=target.log.end_offset,
             now_ms=self._clock.now_ms(),
         )
-        return ([without_repeats(frames, repeats)] if repeats else frames), fresh
+        seen = [Repeat(places[one.row], one.partition, one.offset) for one in repeats]
+        left_out = sorted([*seen, *refused], key=lambda repeat: repeat.row)
+        return ([without_repeats(frames, left_out)] if left_out else frames), fresh
 
     async def publish_drafts(
         self, drafts: Sequence[tuple[Draft, int | None]]
@@ -346,7 +385,7 @@ class Topic:
             published = await self.publish(partition, memoryview(frame_drafts(drafts)))
         except GoQueueError as error:
             return [error] * len(drafts)
-        return place_rows(published, len(drafts))
+        return outcomes_of(published, len(drafts))
 
     # Starting.
 
@@ -414,6 +453,21 @@ def _shares(rows: Sequence[int], drafts: Sequence[tuple[Draft, int | None]]) -> 
         shares[-1].append(row)
         size += cost
     return shares
+
+
+def outcomes_of(
+    published: Published, count: int
+) -> Sequence[tuple[PartitionId, Offset] | GoQueueError]:
+    """Return where each of ``count`` messages is, or why it was refused."""
+    places = place_rows(published, count)
+    if not any(repeat.offset == REFUSED_OFFSET for repeat in published.repeats):
+        return places
+    return [
+        SchemaViolationError(published.misfits.get(row, REFUSED_BEFORE))
+        if place[1] == REFUSED_OFFSET
+        else place
+        for row, place in enumerate(places)
+    ]
 
 
 def place_rows(published: Published, count: int) -> list[tuple[PartitionId, Offset]]:

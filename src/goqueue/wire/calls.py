@@ -174,7 +174,7 @@ class Produce(Call, frozen=True):
 
 
 class RepeatPart(Call, frozen=True):
-    """A message that was left out, and where its original is."""
+    """A message that was left out, and where its original is; at -1 if it was refused."""
 
     row: int
     partition: int
@@ -189,6 +189,7 @@ class ProducedPart(Call, frozen=True):
     is_duplicate: bool = False
     repeats: list[RepeatPart] = []
     failure: Failure | None = None
+    misfits: dict[int, str] = {}
 
 
 class Produced(Call, frozen=True):

@@ -80,9 +80,12 @@ def without_repeats(frames: Sequence[CheckedFrame], repeats: Sequence[Repeat]) -
 
     It may hold no message at all: then it stands in the log for its sequence numbers only.
     """
-    if len(repeats) > REPEATS_MAX:
+    # Only a producer whose repeats are recognised will ask again what became of these.
+    told = repeats if frames[0].stamp.is_idempotent else ()
+    if len(told) > REPEATS_MAX:
         raise TooLargeError(
-            f"dedup_id: {len(repeats)} repeats in one batch; the limit is {REPEATS_MAX}"
+            f"{len(told)} messages of one batch are repeats (dedup_id) or do not fit the schema;"
+            f" the limit is {REPEATS_MAX}"
         )
     drafts = [draft for frame in frames for draft in drafts_of(frame.header, frame.frame)]
     left_out = {repeat.row for repeat in repeats}
@@ -95,7 +98,8 @@ def without_repeats(frames: Sequence[CheckedFrame], repeats: Sequence[Repeat]) -
         first_timestamp_us=min(times),
         last_timestamp_us=max(times),
         sequence_count=len(drafts),
-        repeats=repeats,
+        repeats=told,
+        transaction=frames[0].transaction,
     ).frame(frames[0].stamp)
     return msgspec.structs.replace(
         frames[0],

@@ -28,8 +28,12 @@ class ProducerStamp(msgspec.Struct, frozen=True, gc=False):
 NO_STAMP = ProducerStamp(NO_PRODUCER, Epoch(0), Sequence(0))
 
 
+REFUSED_OFFSET = Offset(-1)
+"""Where the original of a message is that was left out because it did not fit its schema."""
+
+
 class Repeat(msgspec.Struct, frozen=True, gc=False):
-    """A message left out of its batch because its dedup id was seen; where the original is."""
+    """A message left out of its batch: its dedup id was seen, or it was refused."""
 
     row: int
     partition: PartitionId

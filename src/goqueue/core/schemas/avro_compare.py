@@ -18,6 +18,7 @@ _PROMOTIONS: Final = {
 }
 """What each type may be read as."""
 _NAMED: Final = ("record", "error", "enum", "fixed")
+_CONTENTS: Final = {"array": "items", "map": "values"}
 
 
 class _TooComplexError(Exception):
@@ -50,16 +51,22 @@ class AvroComparison:
         if isinstance(reader, list):
             return self._into_union(writer, reader, path)
         ours, theirs = writer["type"], reader["type"]
-        if ours != theirs:
-            if theirs in _PROMOTIONS.get(ours, ()):
-                return []
-            return [Break(path, f"the type was {ours} and is {theirs}")]
-        if ours in _NAMED:
+        if ours == theirs:
+            return self._compare_alike(writer, reader, path)
+        if theirs in _PROMOTIONS.get(ours, ()):
+            return []
+        return [Break(path, f"the type was {ours} and is {theirs}")]
+
+    def _compare_alike(
+        self, writer: dict[str, Any], reader: dict[str, Any], path: str
+    ) -> list[Break]:
+        """Compare two types of one kind."""
+        kind = writer["type"]
+        if kind in _NAMED:
             return self._named(writer, reader, path)
-        if ours == "array":
-            return self._compare(writer["items"], reader["items"], f"{path}/*")
-        if ours == "map":
-            return self._compare(writer["values"], reader["values"], f"{path}/*")
+        if kind in _CONTENTS:
+            inside = _CONTENTS[kind]
+            return self._compare(writer[inside], reader[inside], f"{path}/*")
         return _decimals(writer, reader, path)
 
     def _from_union(self, writer: list[Any], reader: Any, path: str) -> list[Break]:  # noqa: ANN401
@@ -123,7 +130,7 @@ def _settle(node: Any, names: Mapping[str, Any]) -> Any:  # noqa: ANN401 - as pa
         if isinstance(node, list):
             return node
         if isinstance(node, str):
-            node = names[node] if node in names else {"type": node}
+            node = names.get(node, {"type": node})
             continue
         kind = node["type"]
         if isinstance(kind, dict | list) or kind in names:

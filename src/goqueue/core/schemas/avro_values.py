@@ -54,21 +54,28 @@ class Walker:
         if isinstance(node, list):
             return _union([self._make(branch) for branch in node])
         kind = node["type"] if isinstance(node, dict) else node
-        if kind in _PRIMITIVES:
+        if isinstance(kind, str) and kind in _PRIMITIVES:
             return _PRIMITIVES[kind]
-        if kind in {"record", "error"}:
-            return self._record(node)
-        if kind == "enum":
-            return _enum(len(node["symbols"]))
-        if kind == "fixed":
-            return _fixed(node["size"])
-        if kind == "array":
-            return _blocks(self._make(node["items"]), is_empty=self._is_empty(node["items"]))
-        if kind == "map":
-            return _blocks(_entry(self._make(node["values"])), is_empty=False)
         if isinstance(kind, dict | list):
             return self._make(kind)
-        return self._named(kind)
+        return self._make_complex(kind, node)
+
+    def _make_complex(self, kind: str, node: Any) -> Walk:  # noqa: ANN401 - as parsed
+        match kind:
+            case "record" | "error":
+                walk = self._record(node)
+            case "enum":
+                walk = _enum(len(node["symbols"]))
+            case "fixed":
+                walk = _fixed(node["size"])
+            case "array":
+                is_empty = self._is_empty(node["items"])
+                walk = _blocks(self._make(node["items"]), is_empty=is_empty)
+            case "map":
+                walk = _blocks(_entry(self._make(node["values"])), is_empty=False)
+            case name:
+                walk = self._named(name)
+        return walk
 
     def _record(self, node: dict[str, Any]) -> Walk:
         name = node["name"]

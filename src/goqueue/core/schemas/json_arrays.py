@@ -43,9 +43,9 @@ def breaks(compare: Comparison, writers: Views, reader: View, path: str) -> list
         ]
         step = f"{path}/{place}" if place < places else f"{path}/*"
         found += compare.contained(views, reader.inside(wanted), step)
-    if reader.get("uniqueItems") is True and length > 1:
-        if not any(view.get("uniqueItems") is True for view in writers):
-            found.append(Break(path, "uniqueItems was not asked for"))
+    is_unique = any(view.get("uniqueItems") is True for view in writers) or length <= 1
+    if reader.get("uniqueItems") is True and not is_unique:
+        found.append(Break(path, "uniqueItems was not asked for"))
     if reader.get("contains") is not None and not any(
         all(view.get(word) == reader.get(word) for word in _CONTAINS) for view in writers
     ):

@@ -20,7 +20,15 @@ from goqueue.core.schemas import json_arrays, json_objects, json_scalars
 from goqueue.core.schemas.definition import Break
 from goqueue.core.schemas.json_document import JsonDocument, Node, parts
 from goqueue.core.schemas.json_validator import make_validator
-from goqueue.core.schemas.json_view import View, Views, flatten, own_values, types_of, values_of
+from goqueue.core.schemas.json_view import (
+    FRACTION,
+    View,
+    Views,
+    flatten,
+    own_values,
+    types_of,
+    values_of,
+)
 
 ALTERNATIVES_MAX: Final = 64
 VALUES_MAX: Final = 1_000
@@ -130,7 +138,12 @@ class JsonComparison:
             told = self._check_values(values, reader, path)
             if told is not None:
                 return breaks + told
-        breaks += json_scalars.breaks(writers, reader, path, types=types)
+        return breaks + self._compare_keywords(writers, reader, path, types)
+
+    def _compare_keywords(
+        self, writers: Views, reader: View, path: str, types: frozenset[str]
+    ) -> list[Break]:
+        breaks = json_scalars.breaks(writers, reader, path, types=types)
         breaks += self._check_combinations(writers, reader, path)
         if "object" in types:
             breaks += json_objects.breaks(self, writers, reader, path)
@@ -148,7 +161,9 @@ class JsonComparison:
             return True
         if writer.node != reader.node:
             return False
-        return self._is_same or not any("$ref" in node for node in parts(reader.node))
+        if self._is_same:
+            return True
+        return not any(isinstance(one, dict) and "$ref" in one for one in parts(reader.node))
 
     # Values, one by one.
 
@@ -189,9 +204,8 @@ class JsonComparison:
                 views = [reader.inside(branch) for branch in branches]
                 breaks += self._check_branches(writers, views, path, keyword=keyword)
         refused = reader.get("not")
-        if refused is not None and not self._has(writers, "not", refused):
-            if not self.are_disjoint(writers, reader.inside(refused)):
-                breaks.append(Break(path, "not: it may refuse what was allowed"))
+        if refused is not None and not self._keeps_out(writers, reader.inside(refused)):
+            breaks.append(Break(path, "not: it may refuse what was allowed"))
         if reader.get("if") is not None:
             breaks += self._check_condition(writers, reader, path)
         return breaks
@@ -221,8 +235,10 @@ class JsonComparison:
                 breaks += self.contained(writers, reader.inside(part), path)
         return breaks
 
-    def _has(self, writers: Views, keyword: str, value: object) -> bool:
-        return any(view.get(keyword) == value for view in writers)
+    def _keeps_out(self, writers: Views, refused: View) -> bool:
+        """Tell whether no value that fits the writers fits what the reader refuses."""
+        said = any(self._is_equal(view.inside(view.get("not")), refused) for view in writers)
+        return said or self.are_disjoint(writers, refused)
 
     def are_disjoint(self, writers: Views, other: View) -> bool:
         """Tell whether surely no value fits both."""
@@ -278,7 +294,7 @@ def _standalone(reader: View) -> jsonschema_rs.Validator | None:
 
 
 def _plain(name: str) -> str:
-    return "number" if name not in {"integer"} and name.startswith("number") else name
+    return "number" if name == FRACTION else name
 
 
 def _show(value: object) -> str:

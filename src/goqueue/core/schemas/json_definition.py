@@ -44,7 +44,7 @@ class JsonDefinition(Definition):
         try:
             if self.validator.is_valid(parsed):
                 return None
-            error = next(self.validator.iter_errors(parsed))
+            first = next(self.validator.iter_errors(parsed))
         except (ValueError, StopIteration) as fault:
             return Misfit("", f"it cannot be checked: {fault}"[:REASON_CHARACTERS_MAX])
-        return Misfit(pointer(error.instance_path), error.message[:REASON_CHARACTERS_MAX])
+        return Misfit(pointer(first.instance_path), first.message[:REASON_CHARACTERS_MAX])

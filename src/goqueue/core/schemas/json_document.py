@@ -103,16 +103,9 @@ class JsonDocument:
                 yield target
             if self.draft == DRAFT_7:
                 return
-        for name in LISTED:
-            for child in _list_of(node.get(name)):
+        for child in _beside(node):
+            if isinstance(child, dict):
                 yield self, child
-        for name in SINGLE:
-            if isinstance(node.get(name), dict):
-                yield self, node[name]
-        for name in NAMED:
-            for child in _mapping_of(node.get(name)).values():
-                if isinstance(child, dict):
-                    yield self, child
 
     def _within(self, fragment: str) -> Node | None:
         if not fragment:
@@ -210,6 +203,16 @@ def _unescape(step: str) -> str:
         except ValueError:
             out += b"%" + piece
     return out.decode(errors="replace")
+
+
+def _beside(node: dict[str, Any]) -> Iterator[Any]:
+    """Yield what stands in the keywords that look at the same value."""
+    for name in LISTED:
+        yield from _list_of(node.get(name))
+    for name in SINGLE:
+        yield node.get(name)
+    for name in NAMED:
+        yield from _mapping_of(node.get(name)).values()
 
 
 def _list_of(value: object) -> list[Any]:

@@ -36,7 +36,7 @@ Views = Sequence[View]
 FRACTION: Final = "number with a fraction"
 ALL_TYPES: Final = frozenset({"null", "boolean", "object", "array", "string", "integer", FRACTION})
 NUMBERS: Final = frozenset({"integer", FRACTION})
-FINITE_TYPES: Final = {"null": [None], "boolean": [False, True]}
+FINITE_TYPES: Final[dict[str, list[Any]]] = {"null": [None], "boolean": [False, True]}
 
 
 def flatten(views: Iterable[View]) -> list[View] | None:
@@ -105,7 +105,7 @@ def own_values(view: View) -> list[Any] | None:
     if isinstance(view.node, dict) and "const" in view.node:
         return [view.node["const"]]
     values = view.get("enum")
-    return values if isinstance(values, list) else None
+    return list(values) if isinstance(values, list) else None
 
 
 def values_of(views: Views, types: frozenset[str]) -> list[Any] | None:

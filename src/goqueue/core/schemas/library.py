@@ -24,6 +24,9 @@ class Library:
     def __len__(self) -> int:
         return len(self._schemas)
 
+    def __contains__(self, schema_id: SchemaId) -> bool:
+        return schema_id in self._schemas
+
     def __iter__(self) -> Iterator[SchemaId]:
         return iter(self._schemas)
 

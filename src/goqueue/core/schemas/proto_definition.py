@@ -10,7 +10,6 @@ from typing import Any, Final
 
 from google.protobuf import (
     any_pb2,
-    descriptor_pb2,
     duration_pb2,
     empty_pb2,
     field_mask_pb2,
@@ -19,6 +18,7 @@ from google.protobuf import (
     timestamp_pb2,
     wrappers_pb2,
 )
+from google.protobuf import descriptor_pb2 as pb
 from google.protobuf.descriptor import Descriptor
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError, Message
@@ -29,8 +29,6 @@ from goqueue.core.schemas.proto_compare import ProtoComparison
 from goqueue.core.schemas.proto_parser import ProtoParser
 from goqueue.core.schemas.schema import Resolved, Schema
 
-File = descriptor_pb2.FileDescriptorProto
-
 MAIN_FILE: Final = "__main__.proto"
 INDEXES_MAX: Final = 32
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/\s]+={0,2}\s*", re.ASCII)
@@ -38,7 +36,7 @@ _VARINT_BYTES_MAX: Final = 5
 _KNOWN: Final = {
     module.DESCRIPTOR.name: module.DESCRIPTOR.serialized_pb
     for module in (
-        any_pb2, descriptor_pb2, duration_pb2, empty_pb2, field_mask_pb2, struct_pb2,
+        any_pb2, pb, duration_pb2, empty_pb2, field_mask_pb2, struct_pb2,
         timestamp_pb2, wrappers_pb2,
     )
 }  # fmt: skip
@@ -49,7 +47,7 @@ class ProtoDefinition(Definition):
 
     def __init__(self, schema: Schema, resolved: Resolved) -> None:
         file = read_file(schema.text)
-        canonical = File()
+        canonical = pb.FileDescriptorProto()
         canonical.CopyFrom(file)
         canonical.ClearField("name")
         self._pool = DescriptorPool()
@@ -69,6 +67,13 @@ class ProtoDefinition(Definition):
         """Return why data written with another schema cannot be read with this one."""
         assert isinstance(writer, ProtoDefinition), "of the same language"
         return ProtoComparison().breaks(writer.file, self.file)
+
+    def serialized(self) -> bytes:
+        """Return the file as a descriptor."""
+        file = pb.FileDescriptorProto()
+        self.file.CopyToProto(file)
+        file.name = "default"
+        return bytes(file.SerializeToString(deterministic=True))
 
     def misfit(self, value: bytes) -> Misfit | None:
         """Return why the bytes are no message of the first type of this schema."""
@@ -111,18 +116,20 @@ class ProtoDefinition(Definition):
         self._classes[indexes] = message_factory.GetMessageClass(found)
         return self._classes[indexes]
 
-    def _build(self, file: File, others: dict[str, File]) -> Any:  # noqa: ANN401 - a descriptor
+    def _build(
+        self, file: pb.FileDescriptorProto, others: dict[str, pb.FileDescriptorProto]
+    ) -> Any:  # noqa: ANN401 - a descriptor
         """Add a file to the pool, behind all it imports."""
         self._added.add(file.name)
         for name in file.dependency:
             if name in self._added:
                 continue
             if name in others:
-                needed = File()
+                needed = pb.FileDescriptorProto()
                 needed.CopyFrom(others[name])
                 needed.name = name
             elif name in _KNOWN:
-                needed = File.FromString(_KNOWN[name])
+                needed = pb.FileDescriptorProto.FromString(_KNOWN[name])
             else:
                 raise InvalidSchemaError(
                     f"invalid schema: {name[:200]!a} is imported and no reference has this name"
@@ -135,11 +142,11 @@ class ProtoDefinition(Definition):
             raise InvalidSchemaError(f"invalid schema: {_told(error)}") from error
 
 
-def read_file(text: str) -> File:
+def read_file(text: str) -> pb.FileDescriptorProto:
     """Return the file a schema text means."""
     if _BASE64.fullmatch(text) and "{" not in text and ";" not in text:
         try:
-            return File.FromString(binascii.a2b_base64(text))
+            return pb.FileDescriptorProto.FromString(binascii.a2b_base64(text))
         except (binascii.Error, DecodeError) as error:
             raise InvalidSchemaError(f"invalid schema: no descriptor in base64: {error}") from error
     return ProtoParser(text).parse()

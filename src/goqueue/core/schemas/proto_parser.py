@@ -112,26 +112,30 @@ class ProtoParser:
 
     def _statement(self) -> None:
         word = self._name()
+        if word == "message":
+            self._message(self._file.message_type.add(), depth=1)
+        elif word == "enum":
+            self._enum(self._file.enum_type.add())
+        elif word == "extend":
+            self._extend(self._file.extension, self._file.message_type, depth=1)
+        elif word == "service":
+            self._name()
+            self._skip_block()
+        else:
+            self._line(word)
+            self._expect(";")
+
+    def _line(self, word: str) -> None:
+        """Read a statement that ends with a semicolon."""
         match word:
             case "syntax":
                 self._syntax()
             case "package":
                 self._file.package = self._dotted()
-                self._expect(";")
             case "import":
                 self._import()
             case "option":
                 self._option()
-                self._expect(";")
-            case "message":
-                self._message(self._file.message_type.add(), depth=1)
-            case "enum":
-                self._enum(self._file.enum_type.add())
-            case "extend":
-                self._extend(self._file.extension, self._file.message_type, depth=1)
-            case "service":
-                self._name()
-                self._skip_block()
             case "edition":
                 self._fail("editions are not supported; write proto2 or proto3")
             case other:
@@ -143,7 +147,6 @@ class ProtoParser:
         if syntax not in {"proto2", "proto3"}:
             self._fail(f"syntax {syntax[:40]!a} is neither proto2 nor proto3")
         self._file.syntax = syntax
-        self._expect(";")
 
     def _import(self) -> None:
         is_public = self._take_if("public")
@@ -152,7 +155,6 @@ class ProtoParser:
         if is_public:
             self._file.public_dependency.append(len(self._file.dependency))
         self._file.dependency.append(self._text())
-        self._expect(";")
 
     @property
     def _is_proto3(self) -> bool:

@@ -391,12 +391,10 @@ class Registry:
             found[reference.name] = target
 
     def _target(self, name: SubjectName, version: SchemaVersion) -> Schema:
-        subject = self._subjects.get(name)
+        subject = self._subjects.get(name) or Subject(name)
         try:
-            if subject is None:
-                raise VersionNotFoundError(f"subject {name} not found")
             return self.library.get(subject.id_of(version, with_deleted=True))
-        except VersionNotFoundError as error:
+        except (VersionNotFoundError, SchemaNotFoundError) as error:
             raise InvalidSchemaError(f"invalid schema: reference: {error.message}") from error
 
     def _stored(self, subject: Subject, version: SchemaVersion, schema_id: SchemaId) -> Stored:

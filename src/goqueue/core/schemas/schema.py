@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from goqueue.base.errors import InvalidSchemaError
+from goqueue.base.errors import InvalidRequestError, InvalidSchemaError
 from goqueue.base.ids import SchemaId, SchemaVersion, SubjectName
 from goqueue.base.limits import SCHEMA_BYTES_MAX, SCHEMA_REFERENCES_MAX
 
@@ -57,8 +57,9 @@ _TYPES: Final = {kind.value: kind for kind in SchemaType}
 def read_schema(text: object, kind: str | None, references: Iterable[Reference] = ()) -> Schema:
     """Return a schema from what somebody sent, or raise."""
     if not isinstance(text, str) or not text:
-        raise InvalidSchemaError("schema is required")
-    found = SchemaType.JSON if kind is None else _TYPES.get(kind.upper())
+        raise InvalidRequestError("schema is required")
+    kind = kind or SchemaType.JSON.value
+    found = _TYPES.get(kind.upper())
     if found is None:
         raise InvalidSchemaError(
             f"invalid schema: schemaType {kind[:40]!a} is none of {', '.join(_TYPES)}"

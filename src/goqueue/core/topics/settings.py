@@ -27,12 +27,15 @@ from goqueue.base.units import (
     parse_duration_ms,
     parse_size_bytes,
 )
+from goqueue.core.schemas.strategy import BY_TOPIC, STRATEGIES
 
 FSYNC: Final = "fsync"
 OS: Final = "os"
 INTERVAL_PREFIX: Final = "interval:"
 DELETE: Final = "delete"
 COMPACT: Final = "compact"
+OFF: Final = "off"
+ON: Final = "on"
 RETENTION_BYTES_MAX: Final = 2**62
 SEGMENT_BYTES_MAX: Final = 1 * GiB
 assert SEGMENT_BYTES_MAX > FRAME_BYTES_MAX
@@ -53,6 +56,13 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
     cleanup_policy: str = DELETE
     min_dirty_ratio: float = 0.5
     tombstone_retention_ms: int = DAY_MS
+    schema_validation: str = OFF
+    schema_subject: str = BY_TOPIC
+
+    @property
+    def is_validated(self) -> bool:
+        """Tell whether messages must fit a schema."""
+        return self.schema_validation != OFF
 
     @property
     def is_compacted(self) -> bool:
@@ -118,6 +128,15 @@ def _cleanup_policy(value: object) -> str:
     raise ValueError('must be "delete", "compact" or "compact,delete"')
 
 
+def _one_of(*words: str) -> Callable[[object], str]:
+    def read(value: object) -> str:
+        if value not in words:
+            raise ValueError(f"must be one of {', '.join(words)}")
+        return str(value)
+
+    return read
+
+
 def _ratio(value: object) -> float:
     if isinstance(value, str) and _FRACTION.fullmatch(value):
         value = float(value)
@@ -138,6 +157,8 @@ _OTHERS: Final[Mapping[str, Callable[[object], str | float]]] = {
     "durability": _durability,
     "cleanup_policy": _cleanup_policy,
     "min_dirty_ratio": _ratio,
+    "schema_validation": _one_of(OFF, ON),
+    "schema_subject": _one_of(*STRATEGIES),
 }
 SETTING_NAMES: Final = (*_READERS, *_OTHERS)
 

@@ -5,6 +5,7 @@ from goqueue.transport.http.ack import AckRoutes
 from goqueue.transport.http.ack_batch import AckBatchRoutes
 from goqueue.transport.http.ack_stats import ReliabilityRoutes
 from goqueue.transport.http.admin import AdminRoutes
+from goqueue.transport.http.confluent import ConfluentRoutes
 from goqueue.transport.http.cooperative import CooperativeRoutes
 from goqueue.transport.http.delayed import DelayedRoutes
 from goqueue.transport.http.dlq import DlqRoutes
@@ -17,6 +18,7 @@ from goqueue.transport.http.poll import PollRoutes
 from goqueue.transport.http.poll_offsets import OffsetRoutes
 from goqueue.transport.http.queue_stats import QueueStatsRoutes
 from goqueue.transport.http.reading import ReadingRoutes
+from goqueue.transport.http.schemas import SchemaRoutes
 from goqueue.transport.http.topics import TopicRoutes
 
 
@@ -37,6 +39,8 @@ def operations(broker: Broker) -> tuple[Operation, ...]:
         *QueueStatsRoutes(broker).operations(),
         *ReliabilityRoutes(broker).operations(),
         *DlqRoutes(broker).operations(),
+        *SchemaRoutes(broker).operations(),
+        *ConfluentRoutes(broker).operations(),
         *HealthRoutes(broker).operations(),
     )
     return (*described, *PageRoutes(broker, described).operations())

@@ -28,6 +28,8 @@ _TAGS: Final = {
     "delayed": "Messages that wait for their time.",
     "stats": "What waits and what is urgent, in numbers.",
     "dlq": "Dead letters: looking at them, sending them back, throwing them away.",
+    "schemas": "The schema registry: what messages may look like.",
+    "confluent": "The same registry at the paths of Confluent's clients.",
     "health": "Probes, sizes and metrics.",
     "pages": "This documentation.",
 }

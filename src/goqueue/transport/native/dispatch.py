@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from importlib.metadata import version
+from itertools import islice
 from typing import Any, Final
 
 import msgspec
@@ -27,6 +28,8 @@ from goqueue.wire.complaint import HEADER_FAULTS, complaint
 from goqueue.wire.packet import Buffer, Operation
 
 ACKS: Final = ("none", "leader", "all")
+MISFITS_TOLD_MAX: Final = 100
+"""So many refused messages of a part are told why; a reply has its bounds."""
 
 
 class Dispatch:
@@ -227,7 +230,13 @@ def _produced(partition: int, outcome: Published | GoQueueError) -> calls.Produc
     if isinstance(outcome, GoQueueError):
         return calls.ProducedPart(partition, -1, failure=failure_of(outcome))
     repeats = [calls.RepeatPart(one.row, one.partition, one.offset) for one in outcome.repeats]
-    return calls.ProducedPart(partition, outcome.base_offset, outcome.is_duplicate, repeats)
+    return calls.ProducedPart(
+        partition,
+        outcome.base_offset,
+        outcome.is_duplicate,
+        repeats,
+        misfits=dict(islice(outcome.misfits.items(), MISFITS_TOLD_MAX)),
+    )
 
 
 def _failed_fetch(topic: Topic, part: fetch.FetchPart, error: GoQueueError) -> calls.FetchedPart:

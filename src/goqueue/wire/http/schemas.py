@@ -1,0 +1,173 @@
+"""The schema registry as JSON: our own routes, and those of Confluent's clients.
+
+Shape: codec. Errors carry both shapes, so that either kind of client understands them.
+"""
+
+from http import HTTPStatus
+from typing import Annotated, Final
+
+import msgspec
+
+from goqueue.base.errors import GoQueueError
+from goqueue.wire.http.errors import status_of
+
+MEDIA_TYPE: Final = "application/vnd.schemaregistry.v1+json"
+
+
+class ReferenceText(msgspec.Struct, frozen=True, kw_only=True):
+    """A schema another one uses, and the name it uses it by."""
+
+    name: str
+    subject: str
+    version: int
+
+
+class SchemaText(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A schema to be registered, looked up or compared."""
+
+    schema: str | None = None
+    schema_type: Annotated[
+        str | None, msgspec.Meta(description="JSON, AVRO or PROTOBUF.", examples=["JSON"])
+    ] = None
+    references: list[ReferenceText] | None = None
+
+
+class Registered(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a schema is now, or was already."""
+
+    id: int
+    version: int
+
+
+class SchemaDetail(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """One version of a subject."""
+
+    subject: str
+    version: int
+    id: int
+    schema: str
+    schema_type: str
+    references: list[ReferenceText] = []
+
+
+class SchemaFound(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """The version of a subject that says the same as a schema."""
+
+    subject: str
+    version: int
+    id: int
+    schema: str | None = None
+    schema_type: str | None = None
+    references: list[ReferenceText] = []
+
+
+class VersionDeleted(msgspec.Struct, frozen=True, kw_only=True):
+    """A version is gone."""
+
+    deleted: int
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Whether a schema may follow, and where it breaks."""
+
+    is_compatible: bool
+    messages: list[str] = []
+
+
+class CompatibilityText(msgspec.Struct, frozen=True, kw_only=True):
+    """A compatibility mode: NONE, BACKWARD, FORWARD, FULL, or one of them with _TRANSITIVE."""
+
+    compatibility: str | None = None
+
+
+class CompatibilityLevel(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A compatibility mode, as Confluent's clients read it."""
+
+    compatibility_level: str
+
+
+class ModeText(msgspec.Struct, frozen=True, kw_only=True):
+    """READWRITE or READONLY."""
+
+    mode: str | None = None
+
+
+class SubjectStats(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One subject in numbers."""
+
+    subject: str
+    version_count: int
+    latest_version: int
+    latest_schema_id: int
+    compatibility: str
+    validation_enabled: bool
+
+
+class SchemaStats(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The registry in numbers."""
+
+    subject_count: int
+    total_schemas: int
+    global_compatibility: str
+    validation_enabled: bool
+    cached_validators: int
+    subjects: list[SubjectStats]
+
+
+class SubjectVersion(msgspec.Struct, frozen=True, kw_only=True):
+    """A version of a subject."""
+
+    subject: str
+    version: int
+
+
+class SchemaTextOnly(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A schema without its place."""
+
+    schema: str
+    schema_type: str
+    references: list[ReferenceText] = []
+
+
+class SchemaErrorReply(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a request was refused; ``error_code`` and ``message`` are for Confluent's clients."""
+
+    error: str
+    status: int
+    code: str
+    error_code: int
+    message: str
+
+
+ERROR_CODES: Final[dict[str, tuple[HTTPStatus, int]]] = {
+    "subject_not_found": (HTTPStatus.NOT_FOUND, 40401),
+    "version_not_found": (HTTPStatus.NOT_FOUND, 40402),
+    "schema_not_found": (HTTPStatus.NOT_FOUND, 40403),
+    "not_soft_deleted": (HTTPStatus.NOT_FOUND, 40407),
+    "incompatible_schema": (HTTPStatus.CONFLICT, 409),
+    "invalid_request": (HTTPStatus.UNPROCESSABLE_ENTITY, 42201),
+    "invalid_name": (HTTPStatus.UNPROCESSABLE_ENTITY, 42208),
+    "invalid_schema": (HTTPStatus.UNPROCESSABLE_ENTITY, 42201),
+    "invalid_version": (HTTPStatus.UNPROCESSABLE_ENTITY, 42202),
+    "invalid_compatibility": (HTTPStatus.UNPROCESSABLE_ENTITY, 42203),
+    "registry_read_only": (HTTPStatus.UNPROCESSABLE_ENTITY, 42205),
+    "schema_referenced": (HTTPStatus.UNPROCESSABLE_ENTITY, 42206),
+}
+"""Status and code of the errors that Confluent's clients know."""
+SUBJECT_NOT_DELETED: Final = 40405
+NO_OWN_COMPATIBILITY: Final = 40408
+NO_OWN_MODE: Final = 40409
+INVALID_MODE: Final = 42204
+
+
+def error_of(error: GoQueueError, *, is_confluent: bool) -> SchemaErrorReply:
+    """Return an error in both shapes, with the status of the routes it is told at."""
+    own = status_of(error)
+    status, code = ERROR_CODES.get(error.code, (own, own.value * 100 + 1))
+    return SchemaErrorReply(
+        error=error.message,
+        status=(status if is_confluent else own).value,
+        code=error.code,
+        error_code=code,
+        message=error.message,
+    )
