@@ -189,7 +189,7 @@ class InvalidSchemaError(InvalidRequestError):
 
 
 class InvalidVersionError(InvalidRequestError):
-    """A version of a schema is a number from 1, or ``latest``."""
+    """A version of a schema is a number from 1, or the word latest."""
 
     code = "invalid_version"
 

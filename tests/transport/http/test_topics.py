@@ -39,6 +39,8 @@ def test_a_topic_lives_and_dies(server: Running, prefix: str) -> None:
             "cleanup_policy": "delete",
             "min_dirty_ratio": 0.5,
             "tombstone_retention_ms": 24 * HOUR_MS,
+            "schema_validation": "off",
+            "schema_subject": "topic",
         },
     }
     assert deleted.json() == {"deleted": True, "name": "orders"}

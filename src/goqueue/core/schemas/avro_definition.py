@@ -30,7 +30,10 @@ class AvroDefinition(Definition):
             _parse(_read(other.text), self.names)
         source = _read(schema.text)
         self.root = _parse(source, self.names)
-        self._walker = Walker(self.root, self.names)
+        try:
+            self._walker = Walker(self.root, self.names)
+        except _FAULTS as error:
+            raise InvalidSchemaError(f"invalid schema: {error}") from error
         super().__init__(
             schema,
             canonical=msgspec.json.encode(_plain(source), order="sorted"),

@@ -7,6 +7,7 @@ any count and any depth, so every step is checked and nothing is allocated for w
 from collections.abc import Callable
 from typing import Any, Final
 
+from goqueue.base.limits import VALUE_BYTES_MAX
 from goqueue.core.schemas.definition import Misfit
 
 Walk = Callable[[bytes, int], int]
@@ -67,7 +68,7 @@ class Walker:
             case "enum":
                 walk = _enum(len(node["symbols"]))
             case "fixed":
-                walk = _fixed(node["size"])
+                walk = _fixed(_size(node["size"]))
             case "array":
                 is_empty = self._is_empty(node["items"])
                 walk = _blocks(self._make(node["items"]), is_empty=is_empty)
@@ -136,6 +137,12 @@ def _varint(raw: bytes, at: int) -> tuple[int, int]:
             return (number >> 1) ^ -(number & 1), place + 1
         shift += 7
     raise UnfitError("a number is too long")
+
+
+def _size(size: Any) -> int:  # noqa: ANN401 - what somebody wrote
+    if type(size) is not int or not 0 <= size <= VALUE_BYTES_MAX:
+        raise ValueError(f"the size of a fixed type cannot be {str(size)[:40]!a}")
+    return size
 
 
 def _null(_raw: bytes, at: int) -> int:

@@ -114,14 +114,15 @@ class SchemaRoutes:
         one = f"{config}/{{subject}}"
         shown = {**common, "reply": CompatibilityText}
         return (
-            Operation(method="GET", path=config, answer=self.show_config, **shown),
+            Operation(method="GET", path=config, answer=self.show_compatibility, **shown),
             Operation(
-                method="PUT", path=config, answer=self.put_config, errors=unfit, **kinds, **common
+                method="PUT", path=config, answer=self.put_compatibility, errors=unfit,
+                **kinds, **common,
             ),
-            Operation(method="GET", path=one, answer=self.show_subject_config, **shown),
+            Operation(method="GET", path=one, answer=self.show_subject_compatibility, **shown),
             Operation(
-                method="PUT", path=one, answer=self.put_subject_config, errors=unfit, **kinds,
-                **common,
+                method="PUT", path=one, answer=self.put_subject_compatibility, errors=unfit,
+                **kinds, **common,
             ),
         )  # fmt: skip
 
@@ -198,12 +199,12 @@ class SchemaRoutes:
         return reply(Verdict(is_compatible=not found, messages=found))
 
     @told
-    async def show_config(self, _call: Call) -> Response:
+    async def show_compatibility(self, _call: Call) -> Response:
         """Return the compatibility mode of subjects that have none of their own."""
         return reply(CompatibilityText(compatibility=self._registry.compatibility.value))
 
     @told
-    async def put_config(self, call: Call) -> Response:
+    async def put_compatibility(self, call: Call) -> Response:
         """Set the compatibility mode of subjects that have none of their own."""
         wanted = await call.body(_CONFIG, bytes_max=SCHEMA_BODY_BYTES_MAX)
         mode = read_compatibility(wanted.compatibility)
@@ -211,13 +212,13 @@ class SchemaRoutes:
         return reply(CompatibilityText(compatibility=mode.value))
 
     @told
-    async def show_subject_config(self, call: Call) -> Response:
+    async def show_subject_compatibility(self, call: Call) -> Response:
         """Return the compatibility mode a subject works by."""
         mode = self._registry.compatibility_of(call.path["subject"])
         return reply(CompatibilityText(compatibility=mode.value))
 
     @told
-    async def put_subject_config(self, call: Call) -> Response:
+    async def put_subject_compatibility(self, call: Call) -> Response:
         """Set the compatibility mode of a subject."""
         wanted = await call.body(_CONFIG, bytes_max=SCHEMA_BODY_BYTES_MAX)
         mode = read_compatibility(wanted.compatibility)
