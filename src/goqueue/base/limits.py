@@ -305,6 +305,10 @@ TX_TIMEOUT_MS_MAX: Final = 15 * 60_000
 TX_SESSION_MS: Final = 30_000
 """A transactional producer not heard of for so long loses its open transaction."""
 
+TX_HEARTBEAT_MS: Final = 3_000
+"""How often a producer with an open transaction says that it is there."""
+assert TX_HEARTBEAT_MS * 5 <= TX_SESSION_MS, "a few may get lost"
+
 TX_PARTITIONS_MAX: Final = 10_000
 """Most partitions one transaction may write to, or settle in."""
 

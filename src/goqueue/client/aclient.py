@@ -18,8 +18,18 @@ from goqueue.client.dlq import AsyncDlqCalls
 from goqueue.client.link import Answer, Link, ReplyHeader, call, decode, retry
 from goqueue.client.pile import SendFuture
 from goqueue.client.positions import Position, resolve, time_of
-from goqueue.client.producer import Gatherer, ProducerOptions
-from goqueue.client.reader import Chunk, Fetching, OnHidden, ReadOptions, messages_in
+from goqueue.client.producer import Gatherer
+from goqueue.client.producer_options import ProducerOptions
+from goqueue.client.reader import (
+    READ_COMMITTED,
+    Chunk,
+    Fetching,
+    OnHidden,
+    ReadOptions,
+    messages_in,
+)
+from goqueue.client.transaction import AsyncTransaction, required
+from goqueue.client.transaction_session import TxSession
 from goqueue.core.record.message import Message, Priority
 from goqueue.wire import calls, group_calls
 from goqueue.wire.delayed_calls import DelayedList, ListDelayed
@@ -46,13 +56,22 @@ class AsyncProducer:
         self._topic = topic
         self._timeout_s = timeout_s
         loop = asyncio.get_running_loop()
-        self._gatherer = Gatherer(link, loop, topic, options, loop_thread=threading.get_ident())
+        here = threading.get_ident()
+        self._session: TxSession | None = None
+        if options.transactional_id is None:
+            self._gatherer = Gatherer(link, loop, topic, options, loop_thread=here)
+        else:
+            self._session = TxSession(link, options, loop, loop_thread=here, timeout_s=timeout_s)
+            self._gatherer = self._session.gatherer(topic)
         self._starting = loop.create_task(self._start())
 
     def __repr__(self) -> str:
         return f"<AsyncProducer of {self._topic}>"
 
     async def _start(self) -> None:
+        if self._session is not None:
+            await self._session.start(self._topic)
+            return
         try:
             state = await call(
                 self._link,
@@ -94,6 +113,15 @@ class AsyncProducer:
             delay_id=delay_id,
         )
 
+    def transaction(self) -> AsyncTransaction:
+        """Return a transaction, to be used with ``async with``; needs a ``transactional_id``."""
+        return AsyncTransaction(required(self._session), self._topic, self._starting)
+
+    @property
+    def last_token(self) -> str:
+        """The token of the last commit under this id; known within ``async with`` only."""
+        return required(self._session).token
+
     async def drain(self) -> None:
         """Return when the buffer has room again."""
         await self._starting
@@ -106,7 +134,11 @@ class AsyncProducer:
 
     async def close(self, timeout_s: float | None = None) -> None:
         """Flush and take no more; what is not settled in time fails."""
-        await self._starting
+        if self._session is not None:
+            await asyncio.wait({self._starting})
+            await self._session.close()
+        else:
+            await self._starting
         await self._gatherer.close(timeout_s=timeout_s)
 
     async def __aenter__(self) -> Self:
@@ -302,7 +334,7 @@ class AsyncClient(AsyncDlqCalls):
         self._consumers.add(consumer)
         return consumer
 
-    async def read(
+    async def read(  # noqa: PLR0913 - each is a choice of its own
         self,
         topic: str,
         *,
@@ -313,6 +345,7 @@ class AsyncClient(AsyncDlqCalls):
         on_gap: str = "raise",
         delayed: str = "hide",
         on_hidden: OnHidden | None = None,
+        isolation: str = READ_COMMITTED,
     ) -> AsyncGenerator[Message, None]:
         """Yield messages in order within each partition."""
         options = ReadOptions(
@@ -323,6 +356,7 @@ class AsyncClient(AsyncDlqCalls):
             on_gap=on_gap,
             delayed=delayed,
             on_hidden=on_hidden,
+            isolation=isolation,
         )
         async for chunk in self._chunks(topic, options):
             for message in messages_in(chunk):
@@ -340,6 +374,7 @@ class AsyncClient(AsyncDlqCalls):
         on_gap: str = "raise",
         delayed: str = "hide",
         on_hidden: OnHidden | None = None,
+        isolation: str = READ_COMMITTED,
     ) -> AsyncGenerator[pa.RecordBatch, None]:
         """Yield Arrow record batches with topic, partition and offset columns."""
         picked = Columns(columns)
@@ -351,6 +386,7 @@ class AsyncClient(AsyncDlqCalls):
             on_gap=on_gap,
             delayed=delayed,
             on_hidden=on_hidden,
+            isolation=isolation,
         )
         async for chunk in self._chunks(topic, options):
             for batch in picked.batches_in(chunk):
@@ -358,7 +394,8 @@ class AsyncClient(AsyncDlqCalls):
 
     async def _chunks(self, topic: str, options: ReadOptions) -> AsyncIterator[Chunk]:
         fetching = Fetching(topic, options)
-        parts = fetching.pick(await self._ranges(topic, None))
+        is_committed = options.is_committed
+        parts = fetching.pick(await self._ranges(topic, None, is_committed=is_committed))
         end = None
         if not options.follow:
             end = await self._resolve(topic, options.last, parts, other="latest")
@@ -385,8 +422,10 @@ class AsyncClient(AsyncDlqCalls):
         )
         return answer
 
-    async def _ranges(self, topic: str, timestamp_us: int | None) -> list[calls.OffsetsPart]:
-        header = calls.Offsets(topic, timestamp_us)
+    async def _ranges(
+        self, topic: str, timestamp_us: int | None, *, is_committed: bool = True
+    ) -> list[calls.OffsetsPart]:
+        header = calls.Offsets(topic, timestamp_us, is_committed)
         return (await self._call(Operation.OFFSETS, header, calls.OffsetsReply)).parts
 
     async def _resolve(

@@ -70,10 +70,12 @@ class ChunkSource:
         self._link = link
         self._timeout_s = timeout_s
         self._is_closed = False
+        self._is_committed = True
 
     def chunks(self, topic: str, options: ReadOptions) -> Iterator[Chunk]:
         """Yield the chunks of a topic; the next is asked for before one is handed out."""
         fetching = Fetching(topic, options)
+        self._is_committed = options.is_committed
         parts = fetching.pick(self._ranges(topic, None))
         end = None
         if not options.follow:
@@ -115,7 +117,7 @@ class ChunkSource:
                 backoff_s = min(backoff_s * 2, BACKOFF_SECONDS_MAX)
 
     def _ranges(self, topic: str, timestamp_us: int | None) -> list[calls.OffsetsPart]:
-        header = calls.Offsets(topic, timestamp_us)
+        header = calls.Offsets(topic, timestamp_us, self._is_committed)
         answer = self._receive(Operation.OFFSETS, lambda: header)
         return decode(answer.header, calls.OffsetsReply).parts
 

@@ -34,7 +34,10 @@ log = getLogger("goqueue.consumer")
 class Holdings:
     """Everything a consumer got and has not settled."""
 
-    def __init__(self, on_refused: Callable[[Refusal], None] | None = None) -> None:
+    def __init__(
+        self, on_refused: Callable[[Refusal], None] | None = None, *, group: str = ""
+    ) -> None:
+        self._group = group
         self.lease_ms = 30 * SECOND_MS
         self.polls = 0
         """Replies taken; a consumer that takes them sends its settlements with the next poll."""
@@ -69,7 +72,9 @@ class Holdings:
                 frames = answer.payload[position : position + part.size]
                 position += part.size
                 offsets = offsets_of(part.order)
-                lease = Lease(part, offsets, guard=self._guard, deadline_s=deadline_s)
+                lease = Lease(
+                    part, offsets, guard=self._guard, deadline_s=deadline_s, group=self._group
+                )
                 self._leases[lease.key] = lease
                 if asked_s <= self._closed.get((part.topic, part.partition), -math.inf):
                     # Asked for before the partition was given up.
@@ -148,8 +153,8 @@ class Holdings:
             for lease in self._leases.values():
                 if lease.has_news():
                     orders += lease.collect()
-                    if lease.is_collected:
-                        finished.append(lease)
+                if lease.is_collected:
+                    finished.append(lease)
             for lease in finished:
                 del self._leases[lease.key]
             for order in orders:
@@ -264,7 +269,7 @@ class Holdings:
                 lease.is_over = True
             return []
         is_due = lease.deadline_s - now_s < lease_s / 2 and abs(now_s - lease.asked_s) > lease_s / 8
-        offsets: Iterable[int] = lease.open.copy()
+        offsets: Iterable[int] = lease.open | lease.held
         if not self.extends_handed:
             offsets = lease.open.intersection(portion.left() if portion is not None else ())
         if lease.is_over or not is_due or not offsets:

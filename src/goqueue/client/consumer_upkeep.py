@@ -40,7 +40,7 @@ class Upkeep:
     """Looks after a consumer's membership and what it holds."""
 
     def __init__(self, link: Link, options: ConsumerOptions, *, timeout_s: float) -> None:
-        self.hold = Holdings(options.on_refused)
+        self.hold = Holdings(options.on_refused, group=options.group)
         self.membership = Membership(link, options, timeout_s=timeout_s)
         self.pump: Callable[[], None] = lambda: None
         """Takes replies that wait while the consuming thread is busy."""

@@ -78,6 +78,8 @@ class Lease:
         "asked_s",
         "deadline_s",
         "failures",
+        "group",
+        "held",
         "is_over",
         "kept_s",
         "nonce",
@@ -88,8 +90,15 @@ class Lease:
     )
 
     def __init__(
-        self, part: PolledPart, offsets: Sequence[int], *, guard: Lock, deadline_s: float
+        self,
+        part: PolledPart,
+        offsets: Sequence[int],
+        *,
+        guard: Lock,
+        deadline_s: float,
+        group: str = "",
     ) -> None:
+        self.group = group
         self.topic = part.topic
         self.partition = part.partition
         self.nonce = part.nonce
@@ -106,6 +115,8 @@ class Lease:
         """Nothing more of it may be handed out."""
         self.open = set(offsets)
         """Messages that are not settled. Whoever removes one has settled it."""
+        self.held: set[int] = set()
+        """Messages that an open transaction settles, or does not."""
         self._known: set[int] | None = None
         self._verdicts: list[tuple[int, Verdict]] = []
         # Held by all but acks: a verdict and the removal that goes with it are seen together.
@@ -135,6 +146,32 @@ class Lease:
                 self._verdicts.pop()
                 raise StaleReceiptError(f"offset {offset} is already settled") from None
 
+    def hold(self, offset: int) -> None:
+        """Leave a message to a transaction: it is not collected, and cannot be settled here."""
+        with self._guard:
+            if self._known is None:
+                self._known = set(self.offsets)
+            try:
+                self.open.remove(offset)
+            except KeyError:
+                raise StaleReceiptError(f"offset {offset} is already settled") from None
+            self._known.discard(offset)
+            self.held.add(offset)
+
+    def let_go(self, offsets: Sequence[int]) -> None:
+        """Forget messages the broker holds for a transaction."""
+        with self._guard:
+            self.held.difference_update(offsets)
+
+    def take_back(self, offsets: Sequence[int]) -> None:
+        """Have messages in hand again that a transaction did not settle."""
+        with self._guard:
+            returned = self.held.intersection(offsets)
+            self.held -= returned
+            if self._known is not None:
+                self._known |= returned
+            self.open |= returned
+
     def release(self, offsets: Sequence[int]) -> None:
         """Give back messages that were not handed out. Call with the guard held."""
         for offset in offsets:
@@ -151,7 +188,8 @@ class Lease:
     @property
     def is_collected(self) -> bool:
         """Tell whether everything was settled and nothing is left to collect."""
-        return self._known is not None and not self._known and not self._verdicts
+        is_settled = self._known is not None and not self._known and not self.held
+        return is_settled and not self._verdicts
 
     def collect(self) -> list[Order]:
         """Return what was settled since the last time. Call with the guard held."""

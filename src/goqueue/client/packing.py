@@ -42,23 +42,27 @@ class Packing:
         self._compression = compression
         self._turn = turn
 
-    def cut(self, pile: Pile) -> list[Part]:
-        """Return the pile's messages by partition, in the order they were sent."""
+    def cut(self, pile: Pile, transaction: int = 0) -> list[Part]:
+        """Return the pile's messages by partition, in the order they were sent.
+
+        Only batch frames can say which transaction they belong to, so its few rows are one, too.
+        """
         _apply_times(pile)
-        if len(pile) == 1:
+        if len(pile) == 1 and not transaction:
             return [self._only(pile)]
         numbers = self._partition_numbers(pile)
         order = np.argsort(numbers, kind="stable")
         counts = np.bincount(numbers, minlength=self.partitions)
         ends = np.cumsum(counts)
         used = np.flatnonzero(counts)
-        if len(pile) < ROWS_AS_BATCH_MIN or counts[used].max() < ROWS_AS_BATCH_MIN:
+        is_small = len(pile) < ROWS_AS_BATCH_MIN or counts[used].max() < ROWS_AS_BATCH_MIN
+        if is_small and not transaction:
             return [
                 Part(int(p), rows, PackedRows(_drafts(pile, rows)))
                 for p in used
                 for rows in [order[ends[p] - counts[p] : ends[p]]]
             ]
-        return self._cut_columns(pile, order, counts, used)
+        return self._cut_columns(pile, order, counts, used, transaction)
 
     def _only(self, pile: Pile) -> Part:
         """Return a pile of one message as a part, without the machinery for many."""
@@ -78,7 +82,7 @@ class Packing:
         return turn
 
     def _cut_columns(
-        self, pile: Pile, order: Numbers, counts: Numbers, used: Numbers
+        self, pile: Pile, order: Numbers, counts: Numbers, used: Numbers, transaction: int
     ) -> list[Part]:
         times = np.array(pile.times_ns, np.int64) // NS_PER_US
         batch, column_set = _columns(pile, times)
@@ -92,7 +96,7 @@ class Packing:
         for place, partition in enumerate(used.tolist()):
             start, count = int(starts[place]), int(counts[partition])
             rows = order[start : start + count]
-            if count < ROWS_AS_BATCH_MIN:
+            if count < ROWS_AS_BATCH_MIN and not transaction:
                 parts.append(Part(partition, rows, PackedRows(_drafts(pile, rows))))
                 continue
             packed = pack_batch(
@@ -101,6 +105,7 @@ class Packing:
                 first_timestamp_us=firsts[place],
                 last_timestamp_us=lasts[place],
                 compression=self._compression,
+                transaction=transaction,
             )
             parts.append(Part(partition, rows, packed))
         return parts

@@ -190,6 +190,10 @@ class Pile:
         failed = [(one.error, len(one.rows)) for one in self._outcomes if one.error is not None]
         return [*failed, *((refusal, 1) for refusal in self._refused.values())]
 
+    def first_error(self) -> GoQueueError | None:
+        """Return why something was not published, or None if all was."""
+        return next((one.error for one in self._outcomes if one.error is not None), None)
+
     def _index(self) -> None:
         """Work out each row's offset, once somebody asks."""
         if self._offsets is not None:

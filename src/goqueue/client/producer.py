@@ -7,12 +7,11 @@ future. Everything else happens once per pile.
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from time import monotonic_ns, time_ns
 from typing import Final
 
-import msgspec
 import numpy as np
 
 from goqueue.base.errors import (
@@ -27,22 +26,23 @@ from goqueue.base.limits import (
     DEDUP_ID_BYTES_MAX,
     KEY_BYTES_MAX,
     PARTITIONS_MAX,
-    PRODUCER_BUFFER_BYTES,
-    PRODUCER_REQUESTS_IN_FLIGHT_MAX,
     TIMESTAMP_AHEAD_MS_MAX,
     VALUE_BYTES_MAX,
 )
-from goqueue.base.units import DAY_MS, NS_PER_US, US_PER_MS, KiB, MiB
+from goqueue.base.units import DAY_MS, NS_PER_US, US_PER_MS, MiB
 from goqueue.client.delays import Delay, check_delay_id, due_us
 from goqueue.client.link import Link
 from goqueue.client.packing import Packing, check_partition
 from goqueue.client.pile import Extra, Outcome, Pile, SendFuture
 from goqueue.client.positions import microseconds_of
+from goqueue.client.producer_options import ProducerOptions
 from goqueue.client.sender import Batch, Sender
-from goqueue.core.record.batch import REPEATS_MAX, compression_code
+from goqueue.client.transaction_sender import TxSender
+from goqueue.core.record.batch import REPEATS_MAX
 from goqueue.core.record.headers import check_headers
 from goqueue.core.record.message import Priority, parse_priority
 from goqueue.core.record.queue_rows import DELAY_ID
+from goqueue.wire.calls import ProducerIdentity
 
 ROW_OVERHEAD_BYTES: Final = 24
 """What a message costs in a batch beside its key and value."""
@@ -58,37 +58,6 @@ _EXTRAS_MAX: Final = REPEATS_MAX - 90
 """Any message with a ``dedup_id`` may be a repeat, and a batch can name only so many."""
 
 
-ErrorCallback = Callable[[GoQueueError, int], None]
-
-
-class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How a producer gathers and sends.
-
-    ``batch_bytes`` is per partition. ``on_error`` is called from the sender with each error and the
-    number of messages it failed.
-    """
-
-    linger_ms: float = 5
-    batch_bytes: int = 512 * KiB
-    compression: str | None = None
-    acks: str = "all"
-    in_flight_max: int = 5
-    buffer_bytes: int = PRODUCER_BUFFER_BYTES
-    block_ms_max: int = 60_000
-    delivery_timeout_ms: int = 120_000
-    on_error: ErrorCallback | None = None
-
-    def __post_init__(self) -> None:
-        """Refuse options that make no sense, naming each."""
-        compression_code(self.compression)
-        if self.acks not in ("none", "leader", "all"):
-            raise ValueError(f"acks must be none, leader or all, not {self.acks!r}")
-        if not 1 <= self.in_flight_max <= PRODUCER_REQUESTS_IN_FLIGHT_MAX:
-            raise ValueError(f"in_flight_max must be 1 to {PRODUCER_REQUESTS_IN_FLIGHT_MAX}")
-        if self.linger_ms < 0 or self.batch_bytes < 1 or self.buffer_bytes < 1:
-            raise ValueError("linger_ms, batch_bytes and buffer_bytes may not be negative")
-
-
 class Gatherer:
     """Gathers messages for one topic. ``send`` may be called from any thread."""
 
@@ -100,6 +69,7 @@ class Gatherer:
         options: ProducerOptions,
         *,
         loop_thread: int,
+        is_transactional: bool = False,
     ) -> None:
         self._loop = loop
         self._topic = topic
@@ -107,7 +77,8 @@ class Gatherer:
         self._packing: Packing | None = None
         self._pile_bytes_max = min(options.buffer_bytes, PILE_BYTES_MAX)
         self._early: list[Pile] = []
-        self._sender = Sender(
+        self._transaction = 0
+        self._sender = (TxSender if is_transactional else Sender)(
             link,
             topic,
             acks=options.acks,
@@ -128,6 +99,8 @@ class Gatherer:
         self._buffered = 0
         self._is_full = False
         self._closed: GoQueueError | None = None
+        self.failure: GoQueueError | None = None
+        """Why something of the open transaction was not published."""
         self._loop_thread = loop_thread
 
     def __repr__(self) -> str:
@@ -218,6 +191,8 @@ class Gatherer:
         if isinstance(dedup_id, str):
             dedup_id = dedup_id.encode()
         if dedup_id is not None:
+            if self._transaction:
+                raise InvalidRequestError("dedup_id: not in a transaction, which may be undone")
             size += len(dedup_id) + 4
             if not 0 < len(dedup_id) <= DEDUP_ID_BYTES_MAX:
                 raise InvalidRequestError(
@@ -306,7 +281,7 @@ class Gatherer:
         """Cut a closed pile into batches, to be handed over."""
         deadline = self._loop.time() + self._options.delivery_timeout_ms / 1_000
         try:
-            parts = packing.cut(pile)
+            parts = packing.cut(pile, self._transaction)
         except GoQueueError as error:
             pile.parts_left = 1
             self._loop.call_soon_threadsafe(self._refuse, pile, error)
@@ -347,6 +322,24 @@ class Gatherer:
         for one in early:
             self._refuse(one, error)
 
+    def open(self, transaction: int, identity: ProducerIdentity) -> None:
+        """Take messages, which belong to a transaction of somebody."""
+        assert isinstance(self._sender, TxSender), "made for transactions"
+        self._sender.identify(identity)
+        with self._lock:
+            assert not self._pile.values, "what was gathered before was sealed"
+            self._transaction = transaction
+            self._closed = None
+            self.failure = None
+
+    def shut(self, reason: GoQueueError) -> None:
+        """Take no more messages; those gathered so far go out."""
+        with self._lock:
+            self._closed = reason
+            if self._pile.values:
+                self._seal(self._pile)
+        self._hand_over()
+
     def _refuse(self, pile: Pile, error: GoQueueError) -> None:
         pile.parts_left = 1
         rows = np.arange(len(pile))
@@ -375,8 +368,20 @@ class Gatherer:
                 self._seal(self._pile)
         self._hand_over()
 
+    async def abandon(self, reason: GoQueueError, *, grace_s: float) -> None:
+        """Send no more; wait a little for answers that are under way."""
+        assert isinstance(self._sender, TxSender), "made for transactions"
+        self._submit()
+        await self._sender.abandon(reason, grace_s=grace_s)
+
+    @property
+    def is_spoiled(self) -> bool:
+        """Tell whether the broker must give a new life before more is sent."""
+        return isinstance(self._sender, TxSender) and self._sender.is_spoiled
+
     def _settled(self, pile: Pile) -> None:
         self._count(-pile.size)
+        self.failure = self.failure or pile.first_error()
         self._report(pile)
 
     def _count(self, size: int) -> None:

@@ -29,6 +29,9 @@ FETCH_BYTES: Final = 2 * MiB
 FOLLOW_WAIT_MS: Final = 1_000
 
 
+READ_COMMITTED: Final = "read_committed"
+READ_UNCOMMITTED: Final = "read_uncommitted"
+
 OnHidden = Callable[[int, list[tuple[int, int]]], None]
 """Called with a partition and the half-open ranges a reader passed without getting them."""
 
@@ -37,7 +40,8 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What to read. Without ``end`` a reader that does not follow stops at the latest.
 
     Messages that are delayed and not yet due, and those that were cancelled, are left out unless
-    ``delayed`` is "show"; ``on_hidden`` is told of them.
+    ``delayed`` is "show"; ``on_hidden`` is told of them. Messages of transactions come when those
+    are committed, unless ``isolation`` is "read_uncommitted".
     """
 
     start: Position = "earliest"
@@ -48,6 +52,7 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     timeout_s: float = 30.0
     delayed: str = "hide"
     on_hidden: OnHidden | None = None
+    isolation: str = READ_COMMITTED
 
     def __post_init__(self) -> None:
         """Refuse contradictions."""
@@ -57,6 +62,15 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidRequestError("on_gap must be 'raise' or 'skip'")
         if self.delayed not in ("hide", "show"):
             raise InvalidRequestError("delayed must be 'hide' or 'show'")
+        if self.isolation not in (READ_COMMITTED, READ_UNCOMMITTED):
+            raise InvalidRequestError(
+                f"isolation must be '{READ_COMMITTED}' or '{READ_UNCOMMITTED}'"
+            )
+
+    @property
+    def is_committed(self) -> bool:
+        """Tell whether open and aborted transactions are left out."""
+        return self.isolation == READ_COMMITTED
 
     @property
     def last(self) -> Position:
@@ -127,6 +141,7 @@ class Fetching:
             FOLLOW_WAIT_MS if self._options.follow else 0,
             [calls.FetchPart(p, self._next[p], self._end[p]) for p in partitions],
             self._options.delayed == "show",
+            self._options.is_committed,
         )
         # Whoever comes first this time is last next time, so none is starved.
         first = partitions[0]

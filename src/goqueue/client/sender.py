@@ -169,7 +169,7 @@ class Sender:
         batches = self._in_flight.pop(task, [])
         if not task.cancelled() and (bug := task.exception()) is not None:
             for batch in batches:
-                self._fail(batch, GoQueueError(f"producer: {bug!r}"))
+                self._give_up(batch, GoQueueError(f"producer: {bug!r}"))
             self._needs_new_life = True
         self._pump()
 
@@ -206,12 +206,16 @@ class Sender:
         try:
             async with asyncio.timeout(min(left_s, ANSWER_SECONDS_MAX)):
                 answer = await self._link.request(
-                    Operation.PRODUCE, calls.Produce(self._topic, self._acks, parts), payload
+                    Operation.PRODUCE, self._produce(batches, parts), payload
                 )
         except TimeoutError as error:
             self._link.drop()
             raise DeadlineExceededError("not acked in time; it may be published") from error
         return decode(answer.header, calls.Produced)
+
+    def _produce(self, _: Sequence[Batch], parts: list[calls.ProducePart]) -> calls.Produce:
+        """Return the header of a request."""
+        return calls.Produce(self._topic, self._acks, parts)
 
     def _stamp(self, batch: Batch) -> ProducerStamp:
         assert self._identity is not None, "identified before sending"
@@ -240,11 +244,14 @@ class Sender:
                 self._trouble = f": {error.message}"
                 again.append(batch)
             else:
-                # Its sequence numbers were not used, so those behind it must be numbered anew.
-                self._needs_new_life = self._needs_new_life or batch.sequence is not None
-                self._fail(batch, error)
+                self._give_up(batch, error)
         if again:
             self._unplaced.append(again)
+
+    def _give_up(self, batch: Batch, error: GoQueueError) -> None:
+        # Its sequence numbers were not used, so those behind it must be numbered anew.
+        self._needs_new_life = self._needs_new_life or batch.sequence is not None
+        self._fail(batch, error)
 
     def _may_try_again(self, batch: Batch, error: GoQueueError) -> bool:
         if self._fatal is not None:
@@ -359,10 +366,9 @@ class Sender:
         for group in [*self._unplaced, *self._queue]:
             for batch in [batch for batch in group if now >= batch.deadline]:
                 group.remove(batch)
-                self._needs_new_life = self._needs_new_life or batch.sequence is not None
                 doubt = "; it may be published" if batch.is_unsure else ""
                 reason = f"not acked in time{doubt}{self._trouble}"
-                self._fail(batch, DeadlineExceededError(reason))
+                self._give_up(batch, DeadlineExceededError(reason))
         self._unplaced = [group for group in self._unplaced if group]
         self._queue = deque(group for group in self._queue if group)
 

@@ -22,8 +22,11 @@ from goqueue.client.link import Link
 from goqueue.client.loop_thread import LoopThread
 from goqueue.client.pile import SendFuture
 from goqueue.client.positions import Position
-from goqueue.client.producer import Gatherer, ProducerOptions
-from goqueue.client.reader import OnHidden, ReadOptions, messages_in
+from goqueue.client.producer import Gatherer
+from goqueue.client.producer_options import ProducerOptions
+from goqueue.client.reader import READ_COMMITTED, OnHidden, ReadOptions, messages_in
+from goqueue.client.transaction import Transaction, required
+from goqueue.client.transaction_session import TxSession
 from goqueue.core.record.message import Message, Priority
 from goqueue.wire.calls import CompactedPart, TopicState, TopicSummary
 from goqueue.wire.group_calls import GroupState, GroupSummary
@@ -66,17 +69,35 @@ class Producer:
         *,
         partitions: int,
         options: ProducerOptions,
+        timeout_s: float = 30.0,
     ) -> None:
         self._topic = topic
         self._thread = thread
-        self._gatherer = Gatherer(link, thread.loop, topic, options, loop_thread=thread.ident)
-        self._gatherer.learn(partitions)
+        self._session: TxSession | None = None
+        if options.transactional_id is None:
+            self._gatherer = Gatherer(link, thread.loop, topic, options, loop_thread=thread.ident)
+            self._gatherer.learn(partitions)
+        else:
+            self._session = TxSession(
+                link, options, thread.loop, loop_thread=thread.ident, timeout_s=timeout_s
+            )
+            thread.run(self._session.start(topic))
+            self._gatherer = self._session.gatherers[topic]
         self._is_closed = False
         # An attribute, not a method: one call per message instead of two.
         self.send = self._gatherer.send
 
     def __repr__(self) -> str:
         return f"<Producer of {self._topic}>"
+
+    def transaction(self) -> Transaction:
+        """Return a transaction, to be used with ``with``; needs a ``transactional_id``."""
+        return Transaction(required(self._session), self._topic, self._thread.run)
+
+    @property
+    def last_token(self) -> str:
+        """The token of the last commit under this transactional id; empty if it had none."""
+        return required(self._session).token
 
     def flush(self, timeout: float | None = None) -> None:
         """Send what is gathered and wait until every message is settled."""
@@ -86,6 +107,8 @@ class Producer:
         """Flush and take no more; what is not settled in time fails."""
         if not self._is_closed:
             self._is_closed = True
+            if self._session is not None:
+                self._thread.run(self._session.close())
             self._thread.run(self._gatherer.close(timeout_s=timeout))
 
     def __enter__(self) -> Self:
@@ -265,7 +288,12 @@ class Client(DlqCalls):
         chosen = ProducerOptions(linger_ms=linger_ms, **options)  # type: ignore[arg-type]
         state = self.describe_topic(topic)
         producer = Producer(
-            self._link, self._thread, topic, partitions=len(state.partitions), options=chosen
+            self._link,
+            self._thread,
+            topic,
+            partitions=len(state.partitions),
+            options=chosen,
+            timeout_s=self._timeout_s,
         )
         self._producers.append(producer)
         return producer
@@ -286,7 +314,7 @@ class Client(DlqCalls):
         self._consumers.add(consumer)
         return consumer
 
-    def read(
+    def read(  # noqa: PLR0913 - each is a choice of its own
         self,
         topic: str,
         *,
@@ -297,6 +325,7 @@ class Client(DlqCalls):
         on_gap: str = "raise",
         delayed: str = "hide",
         on_hidden: OnHidden | None = None,
+        isolation: str = READ_COMMITTED,
     ) -> Generator[Message, None, None]:
         """Yield messages in order within each partition; with ``follow`` wait for new ones."""
         options = ReadOptions(
@@ -307,6 +336,7 @@ class Client(DlqCalls):
             on_gap=on_gap,
             delayed=delayed,
             on_hidden=on_hidden,
+            isolation=isolation,
         )
         with self._reading() as source:
             for chunk in source.chunks(topic, options):
@@ -324,6 +354,7 @@ class Client(DlqCalls):
         on_gap: str = "raise",
         delayed: str = "hide",
         on_hidden: OnHidden | None = None,
+        isolation: str = READ_COMMITTED,
     ) -> Generator[pa.RecordBatch, None, None]:
         """Yield Arrow record batches with topic, partition and offset columns."""
         picked = Columns(columns)
@@ -335,6 +366,7 @@ class Client(DlqCalls):
             on_gap=on_gap,
             delayed=delayed,
             on_hidden=on_hidden,
+            isolation=isolation,
         )
         with self._reading() as source:
             for chunk in source.chunks(topic, options):

@@ -10,6 +10,7 @@ from goqueue.base.errors import (
     DiskFullError,
     GoQueueError,
     InvalidNameError,
+    InvalidRequestError,
     PartitionNotFoundError,
     SchemaViolationError,
 )
@@ -279,6 +280,9 @@ class Topic:
     ) -> Published:
         fresh: tuple[Remembered, ...] = ()
         is_deduplicated = self.settings.dedup_window_ms and any(f.dedup_ids for f in frames)
+        if is_deduplicated and frames[0].transaction:
+            # What is aborted was never there: a repeat of it must not be left out.
+            raise InvalidRequestError("dedup_id: not in a transaction, which may be undone")
         if is_deduplicated or misfits:
             unfit = {row - len(known) for row in misfits if row >= len(known)}
             frames, fresh = self._leave_out(target, frames, unfit)

@@ -154,8 +154,13 @@ class Transactions:
 
     # What producers ask for.
 
-    async def init(self, name: object, *, timeout_ms: int = TX_TIMEOUT_MS) -> Life:
-        """Begin a life of an id: earlier ones are fenced, and what they left open is aborted."""
+    async def init(
+        self, name: object, *, timeout_ms: int = TX_TIMEOUT_MS, who: Identity | None = None
+    ) -> Life:
+        """Begin a life of an id: earlier ones are fenced, and what they left open is aborted.
+
+        Who asks as the latest life gets the next one, and the same again if the answer got lost.
+        """
         checked = check_name(name, field="transactional_id")
         if not 1 <= timeout_ms <= TX_TIMEOUT_MS_MAX:
             raise InvalidRequestError(
@@ -170,6 +175,10 @@ class Transactions:
             hosted = self._producers[checked] = HostedTxProducer(TxProducer(checked), self._state)
         async with hosted.turn:
             producer = hosted.producer
+            if who is not None:
+                if who == hosted.renewed_from and producer.number == 0:
+                    return Life(producer.stamp, producer.token)
+                producer.check_life(who)
             stamp = self._next_life(producer)
             # Fenced from here on: nobody adds to what is being aborted.
             hosted.commit(producer.give_up("a newer instance").events)
@@ -185,6 +194,7 @@ class Transactions:
             hosted.commit(decision.events)
             producer.touch(self._clock.monotonic_ms())
             self._names[stamp.producer_id] = checked
+            hosted.renewed_from = who
             await hosted.durable()
         return Life(stamp, producer.token)
 

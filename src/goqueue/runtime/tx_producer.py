@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Sequence
 
 from goqueue.core.tx.events import Event
-from goqueue.core.tx.producer import TxProducer
+from goqueue.core.tx.producer import Identity, TxProducer
 from goqueue.runtime.state_log import StateLog
 
 KEY_PREFIX = "tx/"
@@ -23,6 +23,8 @@ class HostedTxProducer:
         """Carries out what was decided and could not be carried out at once."""
         # Guards the carrying out: one at a time tells everybody.
         self.end_turn = asyncio.Lock()
+        self.renewed_from: Identity | None = None
+        """Which life asked for this one."""
         self.publishing = 0
         """Requests whose messages are not durable yet."""
         # Guards the lives of the producer: one init at a time.

@@ -22,13 +22,6 @@ TransactionalId = Annotated[str, msgspec.Meta(max_length=NAME_CHARACTERS_MAX)]
 Token = Annotated[str, msgspec.Meta(max_length=TX_TOKEN_CHARACTERS_MAX)]
 
 
-class TxInit(Call, frozen=True):
-    """Begin a life of a transactional id; earlier ones are fenced."""
-
-    transactional_id: TransactionalId
-    timeout_ms: Annotated[int, msgspec.Meta(ge=1, le=TX_TIMEOUT_MS_MAX)] = TX_TIMEOUT_MS
-
-
 class TxLife(Call, frozen=True):
     """Who the producer is now, and the token of its last commit."""
 
@@ -43,6 +36,17 @@ class TxWho(Call, frozen=True):
     producer_id: ProducerNumber
     epoch: EpochNumber
     number: TransactionNumber = 0
+
+
+class TxInit(Call, frozen=True):
+    """Begin a life of a transactional id; earlier ones are fenced.
+
+    With ``who`` only if that is the latest life: who is fenced itself fences nobody.
+    """
+
+    transactional_id: TransactionalId
+    timeout_ms: Annotated[int, msgspec.Meta(ge=1, le=TX_TIMEOUT_MS_MAX)] = TX_TIMEOUT_MS
+    who: TxWho | None = None
 
 
 class TxNumber(Call, frozen=True):

@@ -16,8 +16,11 @@ from goqueue.base.errors import (
     StaleTransactionError,
     UnknownProducerError,
 )
+from goqueue.base.ids import Epoch, ProducerId
+from goqueue.base.ids import Sequence as SequenceNumber
 from goqueue.base.limits import TX_PARTITIONS_MAX, TX_TIMEOUT_MS_MAX, TX_TOKEN_CHARACTERS_MAX
 from goqueue.core.decision import Decision
+from goqueue.core.record.stamp import ProducerStamp
 from goqueue.core.tx import events
 from goqueue.core.tx.events import Event, Place
 from goqueue.core.tx.states import IDLE, PREPARED, State, after
@@ -57,6 +60,11 @@ class TxProducer:
 
     def __repr__(self) -> str:
         return f"<TxProducer {self.name}: {self.state} in epoch {self.epoch}>"
+
+    @property
+    def stamp(self) -> ProducerStamp:
+        """Who its latest life is."""
+        return ProducerStamp(ProducerId(self.producer_id), Epoch(self.epoch), SequenceNumber(0))
 
     # What producers ask for.
 

@@ -33,7 +33,9 @@ class TxOperations:
 
     async def _init(self, call: tx_calls.TxInit, _: Beside) -> Reply:
         life = await self._broker.transactions.init(
-            call.transactional_id, timeout_ms=call.timeout_ms
+            call.transactional_id,
+            timeout_ms=call.timeout_ms,
+            who=None if call.who is None else identity_of(call.who),
         )
         stamp = life.stamp
         return Reply(tx_calls.TxLife(stamp.producer_id, stamp.epoch, life.token))

@@ -1,0 +1,216 @@
+"""A transaction in ordinary code and in an event loop.
+
+``with producer.transaction() as tx`` commits where the block ends and aborts where it raises.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from datetime import datetime
+from logging import getLogger
+from types import TracebackType
+from typing import Any, Protocol, Self, TypedDict, Unpack
+
+from goqueue.base.errors import GoQueueError, InvalidTransactionStateError
+from goqueue.client.delays import Delay
+from goqueue.client.delivery import Delivery
+from goqueue.client.pile import SendFuture
+from goqueue.client.transaction_hold import Holds
+from goqueue.client.transaction_session import Offsets, TxSession
+from goqueue.core.record.message import Priority
+
+log = getLogger("goqueue.transaction")
+
+
+class SendFields(TypedDict, total=False):
+    """What a message may have beside its value."""
+
+    key: bytes | None
+    headers: Mapping[str, bytes | str] | None
+    priority: Priority | str | int | None
+    partition: int | None
+    timestamp: datetime | None
+    delay: Delay | None
+    deliver_at: datetime | None
+    delay_id: str | None
+
+
+class Run(Protocol):
+    """Runs a coroutine in the client's loop and waits for it."""
+
+    def __call__(self, coroutine: Coroutine[Any, Any, Any]) -> Any:  # noqa: ANN401
+        """Return what the coroutine returns."""
+        ...
+
+
+class _Open:
+    """What both kinds of transaction share: what was said in it, and whether it is open."""
+
+    def __init__(self, session: TxSession, topic: str) -> None:
+        self._session = session
+        self._topic = topic
+        self._send: Callable[..., SendFuture] = _refuse
+        self._number = 0
+        self._holds = Holds()
+        self._offsets: dict[str, dict[tuple[str, int], int]] = {}
+
+    def __repr__(self) -> str:
+        return f"<Transaction {self.id}>"
+
+    @property
+    def id(self) -> str:
+        """The number of the transaction, in hexadecimal digits; zeros before it began."""
+        return f"{self._number:016x}"
+
+    @property
+    def is_open(self) -> bool:
+        """Tell whether messages can be sent in it."""
+        return self._send is not _refuse
+
+    def ack(self, message: Delivery) -> None:
+        """Settle a message a consumer got, if and only if the transaction is committed."""
+        self._check_open()
+        self._holds.add(message)
+
+    def send_offsets(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
+        """Settle everything before offsets of (topic, partition) of a group with the commit."""
+        self._check_open()
+        self._offsets.setdefault(group, {}).update(offsets)
+
+    def _begun(self, number: int) -> None:
+        self._number = number
+        self._send = self._session.gatherers[self._topic].send
+
+    def _check_new(self) -> None:
+        if self._number:
+            raise InvalidTransactionStateError("a transaction begins once; ask for another")
+
+    def _check_open(self) -> None:
+        if not self.is_open:
+            _refuse(None)
+
+    def _commit(self, token: str) -> Coroutine[Any, Any, None]:
+        self._check_open()
+        self._send = _refuse
+        offsets: Offsets = self._offsets
+        return self._session.commit(self._number, token=token, holds=self._holds, offsets=offsets)
+
+    def _abort(self) -> Coroutine[Any, Any, None]:
+        self._send = _refuse
+        return self._session.abort(self._number, self._holds)
+
+
+class Transaction(_Open):
+    """A transaction of a synchronous producer."""
+
+    def __init__(self, session: TxSession, topic: str, run: Run) -> None:
+        super().__init__(session, topic)
+        self._run = run
+
+    def send(
+        self, value: bytes | None, *, topic: str | None = None, **fields: Unpack[SendFields]
+    ) -> SendFuture:
+        """Queue one message, of the producer's topic or of another, and return its future."""
+        if topic is None:
+            return self._send(value, **fields)
+        self._check_open()
+        gatherer = self._session.gatherers.get(topic) or self._run(self._session.learn(topic))
+        return gatherer.send(value, **fields)
+
+    def begin(self) -> None:
+        """Begin; ``with`` does so by itself."""
+        self._check_new()
+        self._begun(self._run(self._session.begin()))
+
+    def commit(self, *, token: str = "") -> None:
+        """Publish, settle and commit; with a token that ``last_token`` of a successor shows."""
+        self._run(self._commit(token))
+
+    def abort(self) -> None:
+        """Undo everything; of no effect if it is over."""
+        if self.is_open:
+            self._run(self._abort())
+
+    def __enter__(self) -> Self:
+        self.begin()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if not self.is_open:
+            return
+        if error is None:
+            self.commit()
+            return
+        try:
+            self.abort()
+        except GoQueueError as trouble:
+            log.warning("transaction %s not aborted yet: %s", self.id, trouble)
+
+
+class AsyncTransaction(_Open):
+    """A transaction of an asynchronous producer."""
+
+    def __init__(self, session: TxSession, topic: str, starting: "asyncio.Task[None]") -> None:
+        super().__init__(session, topic)
+        self._starting = starting
+
+    def send(
+        self, value: bytes | None, *, topic: str | None = None, **fields: Unpack[SendFields]
+    ) -> SendFuture:
+        """Queue one message, of the producer's topic or of another, and return its future."""
+        if topic is None:
+            return self._send(value, **fields)
+        self._check_open()
+        return self._session.gatherer(topic).send(value, **fields)
+
+    async def begin(self) -> None:
+        """Begin; ``async with`` does so by itself."""
+        self._check_new()
+        await self._starting
+        self._begun(await self._session.begin())
+
+    async def commit(self, *, token: str = "") -> None:
+        """Publish, settle and commit; with a token that ``last_token`` of a successor shows."""
+        await self._commit(token)
+
+    async def abort(self) -> None:
+        """Undo everything; of no effect if it is over."""
+        if self.is_open:
+            await self._abort()
+
+    async def __aenter__(self) -> Self:
+        await self.begin()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if not self.is_open:
+            return
+        if error is None:
+            await self.commit()
+            return
+        try:
+            await self.abort()
+        except GoQueueError as trouble:
+            log.warning("transaction %s not aborted yet: %s", self.id, trouble)
+
+
+def required(session: TxSession | None) -> TxSession:
+    """Return the session of a producer that has one."""
+    if session is None:
+        raise InvalidTransactionStateError(
+            "give the producer a transactional_id to have transactions"
+        )
+    return session
+
+
+def _refuse(_: bytes | None, **__: object) -> SendFuture:
+    raise InvalidTransactionStateError("this transaction is not open")
