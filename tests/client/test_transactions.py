@@ -14,6 +14,8 @@ from goqueue.base.errors import (
 )
 from tests.client.consuming import eventually, lag, publish, take
 
+NOTE = "batch 7"
+
 
 def values(client: goqueue.Client, topic: str, isolation: str = "read_committed") -> list[bytes]:
     """Return what a reader gets."""
@@ -46,7 +48,7 @@ def test_a_block_that_raises_is_aborted(
     """Nothing of it is ever seen; the producer goes on with the next one."""
     with broker.producer(orders, transactional_id=group) as producer:
         for number in range(4):
-            with pytest.raises(kind), producer.transaction() as tx:
+            with pytest.raises(kind), producer.transaction() as tx:  # noqa: PT012 - a block
                 sent = tx.send(b"aborted")
                 if number % 2:
                     sent.result(30)
@@ -90,7 +92,7 @@ def test_acks_are_settled_with_the_commit(broker: goqueue.Client, orders: str, g
         broker.consumer(group, [orders]) as consumer,
     ):
         messages = take(consumer, 20)
-        with pytest.raises(ValueError, match="twice"), producer.transaction() as tx:
+        with pytest.raises(ValueError, match="twice"), producer.transaction() as tx:  # noqa: PT012
             for message in messages[:10]:
                 tx.send(b"lost")
                 tx.ack(message)
@@ -124,7 +126,7 @@ def test_a_lost_lease_undoes_the_transaction(
         tx.ack(message)
         # As if the broker had given the message to somebody else meanwhile.
         message.lease.nonce += 1
-        with pytest.raises(GoQueueError, match="lease|receipt|offset|held"):
+        with pytest.raises(GoQueueError, match="offset"):
             tx.commit()
         assert not tx.is_open
     assert values(broker, orders) == [b"0"]
@@ -137,7 +139,7 @@ def test_offsets_are_settled_with_the_commit(
     publish(broker, orders, 30)
     broker.consumer(group, [orders]).close()
     with broker.producer(orders, transactional_id=group) as producer:
-        with pytest.raises(ValueError, match="no"), producer.transaction() as tx:
+        with pytest.raises(ValueError, match="no"), producer.transaction() as tx:  # noqa: PT012
             tx.send_offsets(group, {(orders, 0): 5})
             raise ValueError("no")
         with producer.transaction() as tx:
@@ -176,13 +178,13 @@ def test_the_token_of_a_commit_comes_back(broker: goqueue.Client, orders: str, g
         assert producer.last_token == ""
         with producer.transaction() as tx:
             tx.send(b"1")
-            tx.commit(token="batch 7")
-        assert producer.last_token == "batch 7"
+            tx.commit(token=NOTE)
+        assert producer.last_token == NOTE
         tx = producer.transaction()
         tx.begin()
         tx.abort()
     with broker.producer(orders, transactional_id=group) as producer:
-        assert producer.last_token == "batch 7"
+        assert producer.last_token == NOTE
 
 
 def test_what_makes_no_sense_is_refused(broker: goqueue.Client, orders: str, group: str) -> None:

@@ -73,6 +73,7 @@ class TxSession:
         self._must_renew = True
         self._fatal: GoQueueError | None = None
         self._is_busy = False
+        self._lost: GoQueueError | None = None
         self._learning: dict[str, asyncio.Task[None]] = {}
         self._beating: asyncio.Task[None] | None = None
         self._ending: asyncio.Task[None] | None = None
@@ -117,6 +118,8 @@ class TxSession:
             state = await self._call(Operation.DESCRIBE_TOPIC, header, calls.TopicState)
         except GoQueueError as error:
             made.fail(error)
+            # Only what was sent there is lost: who is told at once may go on without it.
+            self._lost = self._lost or made.failure
             made.failure = error
             del self.gatherers[topic]
         else:
@@ -161,6 +164,7 @@ class TxSession:
             self._must_renew = True
             self._is_busy = False
             raise
+        self._lost = None
         for gatherer in self.gatherers.values():
             self._open(gatherer)
         self._beating = self._loop.create_task(self._beat_on(self._who()))
@@ -267,9 +271,9 @@ class TxSession:
         await asyncio.sleep(0)
         for gatherer in list(self.gatherers.values()):
             await gatherer.flush()
-        for gatherer in self.gatherers.values():
-            if gatherer.failure is not None:
-                raise gatherer.failure
+        for failure in (self._lost, *(one.failure for one in self.gatherers.values())):
+            if failure is not None:
+                raise failure
 
     async def _settle(self, holds: Holds, offsets: Offsets) -> None:
         who = self._who()
