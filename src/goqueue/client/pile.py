@@ -192,7 +192,13 @@ class Pile:
 
     def first_error(self) -> GoQueueError | None:
         """Return why something was not published, or None if all was."""
-        return next((one.error for one in self._outcomes if one.error is not None), None)
+        for outcome in self._outcomes:
+            if outcome.error is not None:
+                return outcome.error
+            for one in outcome.repeats:
+                if one.offset == REFUSED_OFFSET:
+                    return outcome.refusal(one.row)
+        return None
 
     def _index(self) -> None:
         """Work out each row's offset, once somebody asks."""
