@@ -75,7 +75,9 @@ class Host:
         pick = self.ledger.pick(view, 1_000, now_ms=0)
         self._nonce += 1
         terms = LeaseTerms(self._nonce, "worker-1", 10**9, 10**9, self._rig.clock.now_ms())
-        decision = self.ledger.lease(pick, pick.offsets, terms, gone=BitMap64(), expired=BitMap64())
+        decision = self.ledger.lease(
+            pick, pick.offsets, terms, view, gone=BitMap64(), expired=BitMap64()
+        )
         if decision.events:
             self.commit(decision.events)
             await self.durable()

@@ -22,7 +22,8 @@ from goqueue.core.groups.member import JoinRequest
 from goqueue.core.record.message import Draft, Message
 from goqueue.runtime import broker as broker_module
 from goqueue.runtime.consume import Settlement
-from goqueue.runtime.polling import Demand, Leased
+from goqueue.runtime.leasing import Leased
+from goqueue.runtime.polling import Demand
 from tests.runtime.rig import Rig, messages_in, run
 
 ORDERS = TopicPartition(TopicName("orders"), PartitionId(0))

@@ -20,7 +20,8 @@ from goqueue.core.record.message import Draft
 from goqueue.runtime import broker as broker_module
 from goqueue.runtime import state_log
 from goqueue.runtime.consume import Settlement
-from goqueue.runtime.polling import Demand, Leased
+from goqueue.runtime.leasing import Leased
+from goqueue.runtime.polling import Demand
 from goqueue.testing.conservation_checker import ConservationChecker
 from goqueue.testing.disk import CrashError
 from tests.runtime.dlq_rig import messages

@@ -25,8 +25,9 @@ from goqueue.core.tx.producer import ABORT, COMMIT, Identity
 from goqueue.runtime import broker as broker_module
 from goqueue.runtime.consume import Settlement
 from goqueue.runtime.fetch import Fetched, FetchPart, fetch
+from goqueue.runtime.leasing import Leased
 from goqueue.runtime.partition import Published
-from goqueue.runtime.polling import Demand, Leased
+from goqueue.runtime.polling import Demand
 from goqueue.runtime.sight import Lens
 from goqueue.runtime.transactions import Transactions
 from goqueue.testing.disk import CrashError

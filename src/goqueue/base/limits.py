@@ -172,6 +172,10 @@ EXTENSION_MS_MAX: Final = 12 * HOUR_MS
 RETRY_DELAY_MS_MAX: Final = 7 * DAY_MS
 """Longest pause a consumer may ask for before the next attempt."""
 
+FAILING_MESSAGES_MAX: Final = 50_000
+"""Messages of one partition whose delivery failed and that are not settled: a group that cannot
+settle them gets no more, so that its state stays small."""
+
 LOOK_AHEAD_MESSAGES_MAX: Final = 200_000
 """Messages of one partition that may wait behind an earlier one of their key before the broker
 looks no further."""

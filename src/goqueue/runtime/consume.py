@@ -10,8 +10,10 @@ from pyroaring import BitMap64
 
 from goqueue.base.errors import (
     GoQueueError,
+    GroupNotFoundError,
     InvalidRequestError,
     PartitionNotAssignedError,
+    PartitionNotFoundError,
     TopicNotFoundError,
     UnknownReceiptError,
 )
@@ -140,7 +142,7 @@ class Consumption:
             name = TopicPartition(TopicName(topic), PartitionId(partition))
             try:
                 hosted = self.ledgers.open(group, self._groups.get(group).options, name)
-            except GoQueueError:
+            except (GroupNotFoundError, TopicNotFoundError, PartitionNotFoundError):
                 # The group or the topic is gone since, and its offsets with it.
                 continue
             if offset > hosted.ledger.committed:
@@ -251,7 +253,8 @@ class Consumption:
         """Return how far a group is in every partition it reads."""
         self._groups.get(group)
         return [
-            await progress_of(hosted, self._clock) for hosted in self.ledgers.of(group).values()
+            await progress_of(hosted, self._clock)
+            for hosted in list(self.ledgers.of(group).values())
         ]
 
     async def look_at_ages(self) -> None:

@@ -124,7 +124,7 @@ class PickReader:
         queue = self._partition.queue
         return not any(
             offsets and offsets.range_cardinality(offset, offset + rows)
-            for offsets in (queue.hidden, queue.tx.uncommitted, queue.tx.aborted)
+            for offsets in (queue.hidden, queue.cancelled, queue.tx.uncommitted, queue.tx.aborted)
         )
 
     def _leave_out_expired(self, stored: Stored, here: BitMap64) -> BitMap64:

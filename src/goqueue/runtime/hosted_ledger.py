@@ -6,10 +6,11 @@ was asked for is answered when it is durable.
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from pyroaring import BitMap64
 
-from goqueue.base.errors import GoQueueError
+from goqueue.base.errors import GoQueueError, GroupNotFoundError
 from goqueue.base.ids import GroupId, Offset
 from goqueue.core.delivery import events
 from goqueue.core.delivery.events import Event
@@ -31,6 +32,10 @@ def ledger_key(group: str, partition: Partition, *, created_ms: int) -> str:
     return f"{KEY_PREFIX}{group}/{name.topic}/{name.partition}/{created_ms}"
 
 
+_ENDINGS: Final = (events.Acked, events.Returned, events.Doomed, events.Held)
+"""Events that end the lease of some messages."""
+
+
 class HostedLedger:
     """A ledger, its partition, and those who wait for news of them."""
 
@@ -43,7 +48,7 @@ class HostedLedger:
         key: str,
         state: StateLog,
         clock: Clock,
-        tell: Callable[["HostedLedger", Sequence[Event]], None],
+        tell: Callable[["HostedLedger", Sequence[Event], set[str]], None],
     ) -> None:
         self.group = group
         self.partition = partition
@@ -58,6 +63,10 @@ class HostedLedger:
         """When the group last changed something here, by the clock on the wall; 0 is not known."""
         self.oldest: tuple[Offset, int] | None = None
         """The oldest message to be delivered that was looked at, and its time in milliseconds."""
+        self.alarm_ms: int | None = None
+        """When somebody will look at what time has brought."""
+        self.quiet_ms = self.quiet_until_ms = 0
+        """The pause after a write that failed, and when it is over."""
         # Guards the reading between a pick and its lease: one poll of a ledger at a time.
         self.turn = asyncio.Lock()
         partition.queue.watch_due(self._due)
@@ -94,13 +103,28 @@ class HostedLedger:
         """Write events and make them true; ``durable`` tells when the disk has them."""
         if not found:
             return
+        if self.is_closed:
+            raise GroupNotFoundError("the group or the topic is gone")
+        members = self._members_of(found)
         self._state.write(self.key, home=self.group, events=found, snapshot=self.ledger.snapshot)
         for event in found:
             self.ledger.apply(event)
             if isinstance(event, events.Acked):
                 self.partition.queue.count_consumed(event.offsets)
         self.changed_ms = self._clock.now_ms()
-        self._tell(self, found)
+        self._tell(self, found, members)
+
+    def _members_of(self, found: Sequence[Event]) -> set[str]:
+        """Return whose leases are about to end, all or in part."""
+        members: set[str] = set()
+        for event in found:
+            if isinstance(event, _ENDINGS):
+                lease = self.ledger.leases.get(event.nonce)
+                if lease is not None:
+                    members.add(lease.member)
+            elif not isinstance(event, events.Leased | events.Extended) and self.ledger.leases:
+                members.update(lease.member for _, lease in self.ledger.leases)
+        return members
 
     def durable(self) -> asyncio.Future[None]:
         """Return a future that is done when everything committed so far is durable."""

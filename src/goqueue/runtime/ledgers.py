@@ -3,11 +3,13 @@
 import asyncio
 import heapq
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import count
+from itertools import count, islice
 from typing import Final
 
 from goqueue.base.errors import GoQueueError, TopicNotFoundError
 from goqueue.base.ids import GroupId, Offset, TopicName, TopicPartition
+from goqueue.base.names import is_internal
+from goqueue.base.units import MINUTE_MS, SECOND_MS
 from goqueue.core.delivery import events, settle
 from goqueue.core.delivery.events import Event
 from goqueue.core.delivery.ledger import Ledger
@@ -25,6 +27,11 @@ from goqueue.runtime.topic import Topic
 
 LEASES_KNOWN_MAX: Final = 100_000
 """Leases remembered by nonce, live and ended, so that a late receipt is told from a false one."""
+
+FORGOTTEN_AT_ONCE: Final = 16
+RETRY_MS: Final = SECOND_MS
+RETRY_MS_MAX: Final = MINUTE_MS
+"""Pauses between attempts to write what time has brought, on a disk that takes nothing."""
 
 log = get_logger("goqueue.delivery")
 
@@ -49,6 +56,7 @@ class Ledgers:
         self._ledgers: dict[GroupId, dict[TopicPartition, HostedLedger]] = {}
         self._homes: dict[int, HostedLedger] = {}
         self._alarms: list[tuple[int, int, HostedLedger]] = []
+        self._rooms: dict[tuple[str, str], set[asyncio.Future[None]]] = {}
         self._ordinals = count()
         self._timer: asyncio.TimerHandle | None = None
         self._rings_at = 0.0
@@ -84,17 +92,46 @@ class Ledgers:
         for key in self._state.recovered(KEY_PREFIX):
             group, topic, number, created = key.removeprefix(KEY_PREFIX).split("/")
             known = self._topics.get(TopicName(topic))
-            if known is None or str(known.record.created_ms) != created:
-                _look_at(self._state.forget(key, home=group))
+            is_gone = known is None or str(known.record.created_ms) != created
+            if known is None or is_gone or not self._has_group(group):
+                self._forget_key(key, group)
                 continue
             found: list[Event] = self._state.replay(key, Event)
             hosted = self._host(GroupId(group), known, int(number), by_key=self._is_by_key(group))
-            for event in found:
-                hosted.ledger.apply(event)
-            hosted.revive()
+            self._replay(hosted, found)
             for nonce, _ in hosted.ledger.leases:
                 self._homes[nonce] = hosted
             self._watch_time(hosted)
+
+    def _has_group(self, group: str) -> bool:
+        """Tell whether somebody owns a ledger: a group, or the broker itself."""
+        return is_internal(group) or any(one.name == group for one in self._groups)
+
+    def _forget_key(self, key: str, group: str) -> None:
+        try:
+            _look_at(self._state.forget(key, home=group))
+        except GoQueueError as error:
+            log.warning("a ledger of nobody is left", ledger=key, error=error.message)
+
+    def _replay(self, hosted: HostedLedger, found: Sequence[Event]) -> None:
+        """Rebuild a ledger; one whose history makes no sense does not stop the others."""
+        good = 0
+        try:
+            for event in found:
+                hosted.ledger.apply(event)
+                good += 1
+        except Exception:
+            log.exception(
+                "state is damaged: what later changes settled comes again", ledger=hosted.key
+            )
+            hosted.ledger.apply(events.Reset(offset=0))
+            for event in found[:good]:
+                hosted.ledger.apply(event)
+            self._state.note_damage(hosted.key)
+        try:
+            hosted.revive()
+        except GoQueueError as error:
+            log.warning("cancelled messages are settled later", error=error.message)
 
     def _is_by_key(self, group: str) -> bool:
         return self._options(group).is_by_key
@@ -201,35 +238,59 @@ class Ledgers:
     def remember(self, nonce: int, hosted: HostedLedger) -> None:
         """Remember which ledger gave out a lease."""
         self._homes[nonce] = hosted
-        if len(self._homes) > LEASES_KNOWN_MAX:
-            for old in list(self._homes)[: LEASES_KNOWN_MAX // 10]:
-                if self._homes[old].ledger.leases.get(old) is None:
-                    del self._homes[old]
+        if len(self._homes) <= LEASES_KNOWN_MAX:
+            return
+        for old in list(islice(self._homes, FORGOTTEN_AT_ONCE)):
+            home = self._homes.pop(old)
+            if not home.is_closed and home.ledger.leases.get(old) is not None:
+                # Still alive: it is looked at again when all others were.
+                self._homes[old] = home
 
     # What time brings.
 
-    def _note(self, hosted: HostedLedger, found: Sequence[Event]) -> None:
+    def watch_room(self, group: str, member: str) -> asyncio.Future[None]:
+        """Return a future that is done when a member holds fewer messages."""
+        future = asyncio.get_running_loop().create_future()
+        self._rooms.setdefault((group, member), set()).add(future)
+        return future
+
+    def unwatch_room(self, group: str, member: str, future: asyncio.Future[None]) -> None:
+        """Stop waiting."""
+        waiting = self._rooms.get((group, member))
+        if waiting is not None:
+            waiting.discard(future)
+            if not waiting:
+                del self._rooms[(group, member)]
+
+    def _note(self, hosted: HostedLedger, found: Sequence[Event], members: set[str]) -> None:
         """Act on what was just committed to a ledger."""
-        is_news = is_doom = False
+        self._count(found)
+        self._watch_time(hosted)
+        by_key = hosted.ledger.keys is not None
+        if any(_makes_ready(event, by_key=by_key) for event in found):
+            hosted.wake()
+        for member in members:
+            for future in self._rooms.get((hosted.group, member), ()):
+                if not future.done():
+                    future.set_result(None)
+        if any(isinstance(event, events.Doomed) for event in found):
+            self._on_doomed(hosted)
+
+    def _count(self, found: Sequence[Event]) -> None:
         for event in found:
             if isinstance(event, events.Doomed):
-                is_doom = True
                 self._metrics.count("doomed", count_of(event.offsets))
             elif isinstance(event, events.Returned) and event.is_counted:
                 self._metrics.count("retried", count_of(event.offsets))
-            is_news = is_news or not isinstance(event, events.Leased | events.Extended)
-        self._watch_time(hosted)
-        if is_news:
-            # Keys move up, places in flight become free: other polls of the group may go on.
-            for other in self.of(hosted.group).values():
-                other.wake()
-        if is_doom:
-            self._on_doomed(hosted)
 
     def _watch_time(self, hosted: HostedLedger) -> None:
         due_ms = hosted.ledger.first_due_ms()
-        if due_ms is None:
+        if due_ms is None or hosted.is_closed:
             return
+        due_ms = max(due_ms, hosted.quiet_until_ms)
+        if hosted.alarm_ms is not None and hosted.alarm_ms <= due_ms:
+            return
+        hosted.alarm_ms = due_ms
         heapq.heappush(self._alarms, (due_ms, next(self._ordinals), hosted))
         self._arm()
 
@@ -260,8 +321,10 @@ class Ledgers:
         now_ms = self._clock.monotonic_ms()
         due: dict[int, HostedLedger] = {}
         while self._alarms and self._alarms[0][0] <= now_ms:
-            hosted = heapq.heappop(self._alarms)[2]
-            due[id(hosted)] = hosted
+            due_ms, _, hosted = heapq.heappop(self._alarms)
+            if hosted.alarm_ms == due_ms and not hosted.is_closed:
+                hosted.alarm_ms = None
+                due[id(hosted)] = hosted
         for hosted in due.values():
             self._expire(hosted)
             hosted.wake()
@@ -272,10 +335,23 @@ class Ledgers:
         try:
             hosted.commit(decision.events)
         except GoQueueError as error:
-            log.warning("leases are ended later", group=hosted.group, error=error.message)
+            if not hosted.quiet_ms:
+                log.warning("leases are ended later", group=hosted.group, error=error.message)
+            hosted.quiet_ms = min(max(2 * hosted.quiet_ms, RETRY_MS), RETRY_MS_MAX)
+            hosted.quiet_until_ms = self._clock.monotonic_ms() + hosted.quiet_ms
             return
+        hosted.quiet_ms = hosted.quiet_until_ms = 0
         if decision.reply:
             self._metrics.expired(hosted.group, hosted.partition.name.topic, decision.reply)
+
+
+def _makes_ready(event: Event, *, by_key: bool) -> bool:
+    """Tell whether an event may have made messages ready for somebody who waits."""
+    if isinstance(event, events.Leased | events.Extended | events.Doomed | events.MoveBegun):
+        return False
+    if isinstance(event, events.Acked | events.Dropped | events.Moved | events.Held):
+        return by_key
+    return True
 
 
 def _look_at(future: asyncio.Future[None]) -> None:

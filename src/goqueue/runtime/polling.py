@@ -2,54 +2,24 @@
 
 import asyncio
 import contextlib
-import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final, NamedTuple
-
-from pyroaring import BitMap64
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from goqueue.base.errors import GoQueueError
-from goqueue.base.ids import GroupId, Offset, TopicName, TopicPartition
-from goqueue.base.limits import LOOK_AHEAD_MESSAGES_MAX
+from goqueue.base.ids import GroupId, TopicName
 from goqueue.core.delivery import settle
-from goqueue.core.delivery.picking import Pick
-from goqueue.core.delivery.runs import Runs, count_of, runs_in, set_of
-from goqueue.core.delivery.terms import LeaseTerms
-from goqueue.core.groups.options import GroupOptions
-from goqueue.core.record.frame import Buffer
+from goqueue.core.delivery.runs import set_of
 from goqueue.observability.consumer_metrics import ConsumerMetrics
 from goqueue.runtime.clock import Clock
-from goqueue.runtime.delivery_read import Found, PickReader, read_keys
 from goqueue.runtime.fetch import BOUNDLESS, Room
 from goqueue.runtime.groups import Groups
 from goqueue.runtime.hosted_group import HostedGroup
 from goqueue.runtime.hosted_ledger import HostedLedger
+from goqueue.runtime.leasing import Leased, Leasing, Wish
 from goqueue.runtime.ledgers import Ledgers
 from goqueue.runtime.state_log import StateLog
 from goqueue.runtime.topic import Topic
-
-NONCE_BYTES: Final = 8
-
-
-class Leased(NamedTuple):
-    """Messages of one partition under one lease."""
-
-    partition: TopicPartition
-    nonce: int
-    frames: list[Buffer]
-    order: Runs
-    failures: dict[int, int]
-
-    @property
-    def rows(self) -> int:
-        """Return how many messages there are."""
-        return count_of(self.order)
-
-    @property
-    def size(self) -> int:
-        """Return how many bytes the frames have."""
-        return sum(map(len, self.frames))
 
 
 class Polled(NamedTuple):
@@ -69,10 +39,6 @@ class Demand(NamedTuple):
     room: Room = BOUNDLESS
 
 
-def _random_nonce() -> int:
-    return int.from_bytes(secrets.token_bytes(NONCE_BYTES), "big")
-
-
 class Polling:
     """Answers polls."""
 
@@ -85,7 +51,6 @@ class Polling:
         *,
         clock: Clock,
         metrics: ConsumerMetrics,
-        nonce: Callable[[], int] = _random_nonce,
     ) -> None:
         self._state = state
         self._topics = topics
@@ -93,7 +58,7 @@ class Polling:
         self._ledgers = ledgers
         self._clock = clock
         self._metrics = metrics
-        self._nonce = nonce
+        self._leasing = Leasing(ledgers, clock=clock)
         self._turns: dict[tuple[GroupId, str], int] = {}
         self._acked_ms: dict[tuple[GroupId, str], int] = {}
 
@@ -165,7 +130,8 @@ class Polling:
             watches = [group.news()]
             mine = [(hosted, hosted.watch()) for hosted in ledgers]
             logs = [(hosted.partition, hosted.partition.watch()) for hosted in ledgers]
-            watches += [watch for _, watch in mine] + [watch for _, watch in logs]
+            room = self._ledgers.watch_room(group.name, member)
+            watches += [room, *(watch for _, watch in mine), *(watch for _, watch in logs)]
             try:
                 await self._poll_once(group, member, demand, parts)
                 left = deadline - loop.time()
@@ -173,6 +139,7 @@ class Polling:
                     return
                 await asyncio.wait(watches, timeout=left, return_when=asyncio.FIRST_COMPLETED)
             finally:
+                self._ledgers.unwatch_room(group.name, member, room)
                 for hosted, watch in mine:
                     hosted.unwatch(watch)
                 for partition, watch in logs:
@@ -191,22 +158,18 @@ class Polling:
     async def _poll_once(
         self, group: HostedGroup, member: str, demand: Demand, parts: list[Leased]
     ) -> None:
-        options = group.options
         ledgers = self._open_all(group, member)
-        held = sum(
-            hosted.ledger.leases.in_flight(member)
-            for hosted in self._ledgers.of(group.name).values()
-        )
-        limit = min(demand.limit, options.max_in_flight - held)
-        bytes_left = await demand.room.take(demand.bytes_max)
+        wish = Wish(group, member, demand.limit, await demand.room.take(demand.bytes_max))
+        wish = wish._replace(limit=self._leasing.room(wish))
         for hosted in self._in_turn(group.name, member, ledgers):
-            if limit <= 0 or bytes_left <= 0:
+            if wish.limit <= 0 or wish.bytes_max <= 0:
                 break
-            leased = await self._lease(hosted, member, options, limit, bytes_left)
+            leased = await self._leasing.lease(hosted, wish)
             if leased is not None:
                 parts.append(leased)
-                limit -= leased.rows
-                bytes_left -= leased.size
+                wish = wish._replace(
+                    limit=wish.limit - leased.rows, bytes_max=wish.bytes_max - leased.size
+                )
         demand.room.keep(sum(part.size for part in parts))
 
     def _in_turn(
@@ -218,65 +181,3 @@ class Polling:
         turn = self._turns.get((group, member), 0) % len(ledgers)
         self._turns[(group, member)] = turn + 1
         return ledgers[turn:] + ledgers[:turn]
-
-    async def _lease(
-        self, hosted: HostedLedger, member: str, options: GroupOptions, limit: int, bytes_max: int
-    ) -> Leased | None:
-        async with hosted.turn:
-            hosted.keep_up()
-            await self._look_ahead(hosted, limit)
-            moment = hosted.moment()
-            pick = hosted.ledger.pick(hosted.view(), limit, now_ms=moment.now_ms)
-            found = await self._read(hosted, pick, bytes_max)
-            lease_ms = options.visibility_timeout_ms
-            # From here on nothing awaits. What was settled meanwhile is not handed out.
-            kept = hosted.ledger.unsettled(found.offsets) - hosted.ledger.leases.offsets
-            terms = LeaseTerms(
-                self._nonce(), member, moment.now_ms + lease_ms, lease_ms, moment.at_ms
-            )
-            decision = hosted.ledger.lease(
-                pick, kept, terms, gone=found.gone, expired=found.expired
-            )
-            hosted.commit(decision.events)
-        if not kept:
-            return None
-        self._ledgers.remember(terms.nonce, hosted)
-        failures = hosted.ledger.histories.counts_among(kept)
-        order = pick.order if len(kept) == len(pick.offsets) else _in_order(pick.order, kept)
-        return Leased(hosted.partition.name, terms.nonce, found.frames, order, failures)
-
-    async def _read(self, hosted: HostedLedger, pick: Pick, bytes_max: int) -> Found:
-        if not pick.offsets:
-            return Found([], BitMap64(), BitMap64(), BitMap64())
-        reader = PickReader(hosted.partition, pick.offsets, bytes_max=bytes_max)
-        ttl_ms = hosted.partition.settings.message_ttl_ms
-        return await reader.read(now_ms=self._clock.now_ms(), ttl_ms=ttl_ms)
-
-    async def _look_ahead(self, hosted: HostedLedger, limit: int) -> None:
-        """Where keys are in order, look at the log until there is enough to choose from."""
-        keys = hosted.ledger.keys
-        partition = hosted.partition
-        while (
-            keys is not None
-            and keys.looked_offset < partition.visible_offset
-            and keys.behind_count < LOOK_AHEAD_MESSAGES_MAX
-            and hosted.ledger.ready_heads(hosted.view()) < limit
-        ):
-            offset = max(keys.looked_offset, partition.log.start_offset, hosted.ledger.committed)
-            if offset >= partition.visible_offset:
-                keys.looked_offset = Offset(offset)
-                return
-            found, following = await read_keys(partition, Offset(offset))
-            if hosted.ledger.keys is not keys:
-                return
-            for first, names in found:
-                keys.look(first, names, hosted.ledger.settled_between(first, first + len(names)))
-            keys.looked_offset = Offset(max(keys.looked_offset, following, offset + 1))
-
-
-def _in_order(order: Runs, kept: BitMap64) -> Runs:
-    """Return an order without what is not kept."""
-    line: list[int] = []
-    for place in range(0, len(order), 2):
-        line += [one for one in range(order[place], order[place + 1]) if one in kept]
-    return runs_in(line)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
+import pyarrow as pa
 
 from goqueue.base.errors import DiskFullError
 from goqueue.base.units import US_PER_MS, KiB, MiB
@@ -39,6 +40,8 @@ STATE_SEGMENT_BYTES: Final = 4 * MiB
 SLOTS: Final = 1_024
 SNAPSHOT_BYTES_MIN: Final = 64 * KiB
 """So many bytes of changes may follow a snapshot, however small it is."""
+SNAPSHOT_BYTES_MAX: Final = 256 * MiB
+"""No state is larger than this before it is compressed."""
 READ_BYTES: Final = 1 * MiB
 
 _NUMBER: Final = struct.Struct(">Q")
@@ -153,7 +156,7 @@ class StateLog:
         if trace is None:
             return []
         decode = msgspec.msgpack.Decoder(list[kind]).decode
-        events: list[Any] = decode(trace.snapshot) if trace.snapshot else []
+        events: list[Any] = decode(_unpack(trace.snapshot)) if trace.snapshot else []
         for number in range(trace.snapshot_number, trace.number):
             change = trace.changes.get(number)
             if change is None:
@@ -170,6 +173,12 @@ class StateLog:
         trace.changes.clear()
         trace.snapshot = None
         return events
+
+    def note_damage(self, key: str) -> None:
+        """Let the next change of a machine begin anew with a snapshot."""
+        trace = self._traces.get(key)
+        if trace is not None:
+            trace.is_damaged = True
 
     # Changing.
 
@@ -206,7 +215,7 @@ class StateLog:
         rows: list[bytes] = []
         stored: bytes | None = None
         if trace.is_due:
-            stored = _encode(list(snapshot()))
+            stored = _pack(_encode(list(snapshot())))
             rows.append(self._row(key, _NUMBER.pack(trace.number) + stored))
         change = _encode(events)
         slot = trace.number % SLOTS
@@ -253,6 +262,21 @@ class StateLog:
     def _row(self, key: str, value: bytes | None) -> bytes:
         now_us = self._clock.now_ms() * US_PER_MS
         return encode_row(Draft(value=value, key=key.encode(), timestamp_us=now_us))
+
+
+def _pack(events: bytes) -> bytes:
+    """Return a snapshot as it is stored: its size, then compressed, for most of it is alike."""
+    small: bytes = pa.compress(events, codec="zstd", asbytes=True)
+    return _NUMBER.pack(len(events)) + small
+
+
+def _unpack(stored: bytes) -> bytes:
+    (size,) = _NUMBER.unpack_from(stored)
+    assert size <= SNAPSHOT_BYTES_MAX, "a snapshot of ours"
+    raw: bytes = pa.decompress(
+        stored[_NUMBER.size :], decompressed_size=size, codec="zstd", asbytes=True
+    )
+    return raw
 
 
 def _checked(raw: bytes) -> CheckedFrame:

@@ -113,7 +113,9 @@ class Life:
         self.nonce += 1
         deadline_ms = self.now_ms + LEASE_MS
         terms = LeaseTerms(self.nonce, "m", deadline_ms, LEASE_MS, 0)
-        decision = self.ledger.lease(pick, kept, terms, gone=BitMap64(), expired=BitMap64())
+        decision = self.ledger.lease(
+            pick, kept, terms, self.view(), gone=BitMap64(), expired=BitMap64()
+        )
         self.commit(decision.events)
         for offset in pick.cancelled:
             self.end(self.messages[offset], events.CANCELLED)

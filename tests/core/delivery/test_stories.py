@@ -87,7 +87,9 @@ class Shell:
         pick = ledger.pick(self.view(), int(limit), now_ms=self.now_ms)
         self.nonces += 1
         terms = LeaseTerms(self.nonces, "m", self.now_ms + LEASE_MS, LEASE_MS, self.now_ms)
-        decision = ledger.lease(pick, pick.offsets, terms, gone=BitMap64(), expired=BitMap64())
+        decision = ledger.lease(
+            pick, pick.offsets, terms, self.view(), gone=BitMap64(), expired=BitMap64()
+        )
         self.commit(decision.events)
         if not pick.offsets:
             return "nothing is ready"

@@ -160,11 +160,14 @@ class WaitKept(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
 
 
 class HistoryKept(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
-    """The failed deliveries of one message, in a snapshot; ``count`` may exceed those listed."""
+    """The failed deliveries of one message, in a snapshot; ``count`` may exceed those listed.
+
+    An attempt is its time, and the places of its member and its error among the texts.
+    """
 
     offset: int
     count: int
-    attempts: list[AttemptKept]
+    attempts: list[tuple[int, int, int]]
 
 
 class DoomKept(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
@@ -195,6 +198,7 @@ class Restored(msgspec.Struct, frozen=True, tag="o", array_like=True, kw_only=Tr
     leases: list[LeaseKept]
     waits: list[WaitKept]
     history: list[HistoryKept]
+    texts: list[str]
     dooms: list[DoomKept]
     holds: list[HoldKept] = []
 

@@ -7,10 +7,14 @@ from typing import Final
 
 from pyroaring import BitMap64
 
+from goqueue.base.units import MiB
 from goqueue.core.delivery.events import AttemptKept, HistoryKept
 
-ATTEMPTS_KEPT_MAX: Final = 32
+ATTEMPTS_KEPT_MAX: Final = 8
 """Most failed deliveries remembered of one message; the count goes on."""
+
+TEXTS_BYTES_MAX: Final = 2 * MiB
+"""Most bytes of different texts in a snapshot; errors beyond that are not kept in words."""
 
 
 class Histories:
@@ -56,16 +60,34 @@ class Histories:
             del self._counts[offset]
         self.offsets -= known
 
-    def kept(self) -> list[HistoryKept]:
-        """Return everything, for a snapshot."""
-        return [
-            HistoryKept(offset=offset, count=self._counts[offset], attempts=list(attempts))
+    def kept(self) -> tuple[list[HistoryKept], list[str]]:
+        """Return everything for a snapshot, each text once."""
+        texts: dict[str, int] = {"": 0}
+        room = TEXTS_BYTES_MAX
+
+        def place(text: str) -> int:
+            nonlocal room
+            if text not in texts and len(text) <= room:
+                room -= len(text)
+                texts[text] = len(texts)
+            return texts.get(text, 0)
+
+        history = [
+            HistoryKept(
+                offset=offset,
+                count=self._counts[offset],
+                attempts=[(one.at_ms, place(one.member), place(one.error)) for one in attempts],
+            )
             for offset, attempts in self._attempts.items()
         ]
+        return history, list(texts)
 
-    def restore(self, kept: list[HistoryKept]) -> None:
+    def restore(self, kept: list[HistoryKept], texts: list[str]) -> None:
         """Take everything from a snapshot."""
         for one in kept:
             self.offsets.add(one.offset)
             self._counts[one.offset] = one.count
-            self._attempts[one.offset] = list(one.attempts)
+            self._attempts[one.offset] = [
+                AttemptKept(at_ms=at_ms, member=texts[member], error=texts[error])
+                for at_ms, member, error in one.attempts
+            ]

@@ -5,7 +5,7 @@ Only the first message of a key may be delivered; those without a key may at any
 """
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from pyroaring import BitMap64
 
@@ -56,8 +56,11 @@ class KeyOrder:
         self.heads.update(heads)
         self.looked_offset = Offset(first_offset + len(keys))
 
-    def settle(self, offsets: Iterable[int]) -> None:
+    def settle(self, offsets: BitMap64) -> None:
         """Let the next messages of their keys move up."""
+        if len(offsets) > len(self._keys) + len(self.heads):
+            # Most of them were never looked at: a large step over the log costs no more than that.
+            offsets = offsets & (self.heads | BitMap64(self._keys))
         head, behind, names = self._head, self._behind, self._keys
         gone: list[int] = []
         heads: list[int] = []

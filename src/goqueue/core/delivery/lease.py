@@ -71,7 +71,18 @@ class Leases:
         self._by_nonce[nonce] = lease
         put_into(self.offsets, lease.offsets)
         self._in_flight[lease.member] = self.in_flight(lease.member) + len(lease.offsets)
-        heapq.heappush(self._deadlines, (lease.deadline_ms, nonce))
+        self._push(lease.deadline_ms, nonce)
+
+    def _push(self, deadline_ms: int, nonce: int) -> None:
+        """Note a deadline; when most of those noted are over, keep the live ones only."""
+        heapq.heappush(self._deadlines, (deadline_ms, nonce))
+        if len(self._deadlines) > 64 + 4 * len(self._by_nonce):
+            live = {
+                (due, nonce)
+                for nonce, lease in self._by_nonce.items()
+                for due in (lease.deadline_ms, *lease.extended.values())
+            }
+            self._deadlines = sorted(live | {(deadline_ms, nonce)})
 
     def end(self, nonce: int, offsets: BitMap64) -> None:
         """End the lease of some messages."""
@@ -96,7 +107,7 @@ class Leases:
     def extend(self, nonce: int, offsets: BitMap64, *, deadline_ms: int, lease_ms: int) -> None:
         """Give some messages of a lease another deadline."""
         lease = self._by_nonce[nonce]
-        heapq.heappush(self._deadlines, (deadline_ms, nonce))
+        self._push(deadline_ms, nonce)
         if len(offsets) == len(lease.offsets):
             lease.deadline_ms, lease.lease_ms = deadline_ms, lease_ms
             lease.extended.clear()

@@ -62,6 +62,8 @@ class Ledger:
         self._cursors = [int(origin)] * PRIORITIES
         self._again = BitMap64()
         self._missed = BitMap64()
+        self.resets = 0
+        """How often the group began anew: a pick of before is none any more."""
 
     def __repr__(self) -> str:
         return (
@@ -97,6 +99,7 @@ class Ledger:
         ]
         missed, cancelled = BitMap64(), BitMap64()
         if view.hidden or view.cancelled:
+            cancelled |= self._again & view.cancelled
             for lane, cursor in enumerate(cursors):
                 begin = max(self._cursors[lane], self.committed)
                 passed = view.lane_between(lane, begin, cursor) - self.done
@@ -127,19 +130,32 @@ class Ledger:
         return ready
 
     def lease(
-        self, pick: Pick, kept: BitMap64, terms: LeaseTerms, *, gone: BitMap64, expired: BitMap64
+        self,
+        pick: Pick,
+        kept: BitMap64,
+        terms: LeaseTerms,
+        view: View,
+        *,
+        gone: BitMap64,
+        expired: BitMap64,
     ) -> Decision[Event, None]:
-        """Lease what was picked and could be read; what cannot be read will not be delivered."""
+        """Lease what was picked and could be read; what cannot be read will not be delivered.
+
+        Reading takes time: what was passed over and is due or cancelled by now is no longer missed.
+        """
+        missed = pick.missed & view.hidden
+        cancelled = pick.cancelled | (pick.missed & view.cancelled)
+        now_due = pick.missed - missed - cancelled
         found: list[Event] = []
         if gone:
             found.append(events.Dropped(offsets=runs_of(gone), outcome=events.GONE))
         if expired:
             found.append(events.Dropped(offsets=runs_of(expired), outcome=events.EXPIRED))
-        if pick.cancelled:
-            found.append(events.Dropped(offsets=runs_of(pick.cancelled), outcome=events.CANCELLED))
+        if cancelled:
+            found.append(events.Dropped(offsets=runs_of(cancelled), outcome=events.CANCELLED))
         has_moved = list(pick.cursors) != self._cursors
         if kept or (has_moved and self.keys is None):
-            unread = pick.offsets - kept - gone - expired
+            unread = (pick.offsets - kept - gone - expired) | now_due
             found.append(
                 events.Leased(
                     offsets=runs_of(kept),
@@ -149,7 +165,7 @@ class Ledger:
                     lease_ms=terms.lease_ms,
                     at_ms=terms.at_ms,
                     cursors=pick.cursors,
-                    missed=runs_of(pick.missed),
+                    missed=runs_of(missed),
                     unread=runs_of(unread),
                 )
             )
@@ -208,8 +224,8 @@ class Ledger:
 
     def due(self, offsets: BitMap64) -> bool:
         """Take notice that delayed messages are due; tell whether any was passed over before."""
-        woken = self._missed & offsets
-        self._missed -= woken
+        woken = self.unsettled(self._missed & offsets)
+        self._missed -= offsets
         self._again |= woken
         return bool(woken) or self.keys is not None
 
@@ -260,7 +276,7 @@ class Ledger:
             max(old, new) for old, new in zip(self._cursors, event.cursors, strict=True)
         ]
         if event.missed:
-            self._missed |= set_of(event.missed)
+            self._missed |= self.unsettled(set_of(event.missed))
         if event.unread:
             self._again |= self.unsettled(set_of(event.unread))
         if offsets:
@@ -327,7 +343,9 @@ class Ledger:
 
     def _drop(self, offsets: BitMap64, outcome: str) -> None:
         offsets = self.unsettled(offsets)
-        self.leases.drop(offsets & self.leases.offsets)
+        leased = offsets & self.leases.offsets
+        if leased:
+            self.leases.drop(leased)
         self._settle(offsets, outcome)
 
     def _settle(self, offsets: BitMap64, outcome: str) -> None:
@@ -367,6 +385,7 @@ class Ledger:
         for name in _FRESH:
             setattr(self, name, getattr(fresh, name))
         self.origin = self.committed = offset
+        self.resets += 1
         self.done, self._again, self._missed = BitMap64(), BitMap64(), BitMap64()
         self.outcomes = [0] * len(events.OUTCOMES)
 
@@ -398,6 +417,7 @@ class Ledger:
         """Return the event that rebuilds this state."""
         done = self.done.copy()
         done.run_optimize()
+        history, texts = self.histories.kept()
         yield events.Restored(
             origin=self.origin,
             committed=self.committed,
@@ -418,7 +438,8 @@ class Ledger:
                 events.WaitKept(offset=offset, due_ms=due, backoff_ms=backoff)
                 for offset, due, backoff in self.waiting
             ],
-            history=self.histories.kept(),
+            history=history,
+            texts=texts,
             dooms=[doom.kept(offset) for offset, doom in self.dooms.items()],
             holds=[
                 events.HoldKept(transaction=number, offsets=runs_of(offsets & self._held))
@@ -442,7 +463,7 @@ class Ledger:
             self.leases.add(kept.nonce, lease)
         for wait in event.waits:
             self.waiting.add([wait.offset], due_ms=wait.due_ms, backoff_ms=wait.backoff_ms)
-        self.histories.restore(event.history)
+        self.histories.restore(event.history, event.texts)
         for doom in event.dooms:
             self.dooms[doom.offset] = Doom.restore(doom)
             self._doomed.add(doom.offset)

@@ -12,7 +12,7 @@ from goqueue.core.record.columns import messages_of, microseconds
 from goqueue.core.record.frame import CONTROL, Buffer, read_header
 from goqueue.core.record.message import PRIORITY_NAMES, Message, Priority
 from goqueue.core.record.row import Row
-from goqueue.runtime.polling import Leased
+from goqueue.runtime.leasing import Leased
 from goqueue.transport.http.stored import write_base64, write_text
 from goqueue.wire.http.polling import PolledMessage
 from goqueue.wire.times import SECOND_US, format_time_us

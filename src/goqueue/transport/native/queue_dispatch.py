@@ -5,12 +5,14 @@ from typing import Any
 
 from goqueue.base.errors import InvalidRequestError
 from goqueue.base.ids import Offset, PartitionId, TopicName, TopicPartition
-from goqueue.core.delivery.runs import are_runs, set_of
+from goqueue.base.limits import IN_FLIGHT_MAX
+from goqueue.core.delivery.runs import are_runs, count_of, set_of
 from goqueue.core.delivery.settle import Settled
 from goqueue.core.record.frame import Buffer
 from goqueue.runtime.broker import Broker
 from goqueue.runtime.consume import Settlement
-from goqueue.runtime.polling import Demand, Leased
+from goqueue.runtime.leasing import Leased
+from goqueue.runtime.polling import Demand
 from goqueue.transport.native.reply import Beside, Reply, failure_of
 from goqueue.wire import calls, queue_calls
 from goqueue.wire.packet import Operation
@@ -105,6 +107,11 @@ def settlement_of(place: int, part: queue_calls.SettlePart) -> Settlement:
         )
     if not are_runs(part.offsets, end_offset=OFFSET_MAX):
         raise InvalidRequestError(f"parts[{place}].offsets: not ascending runs of offsets")
+    if count_of(part.offsets) > IN_FLIGHT_MAX:
+        raise InvalidRequestError(
+            f"parts[{place}].offsets: {count_of(part.offsets)} messages; nobody may hold more than"
+            f" {IN_FLIGHT_MAX}"
+        )
     if part.verb == queue_calls.EXTEND and part.extension_ms is None:
         raise InvalidRequestError(f"parts[{place}].extension_ms is required")
     return Settlement(

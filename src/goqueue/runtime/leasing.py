@@ -1,0 +1,209 @@
+"""Leasing from one ledger: look ahead, pick, read, and lease what is still there to be leased.
+
+Reading may take a while, and everything may change meanwhile: what is leased is checked against the
+group and the ledger as they are when the frames are at hand.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from pyroaring import BitMap64
+
+from goqueue.base.errors import OffsetOutOfRangeError
+from goqueue.base.ids import Offset, TopicPartition
+from goqueue.base.limits import FAILING_MESSAGES_MAX, LOOK_AHEAD_MESSAGES_MAX
+from goqueue.core.delivery import events
+from goqueue.core.delivery.picking import Pick
+from goqueue.core.delivery.runs import Runs, count_of, runs_in, runs_of
+from goqueue.core.delivery.terms import LeaseTerms
+from goqueue.core.record.frame import Buffer
+from goqueue.runtime.clock import Clock
+from goqueue.runtime.delivery_read import Found, PickReader, read_keys
+from goqueue.runtime.hosted_group import HostedGroup
+from goqueue.runtime.hosted_ledger import HostedLedger
+from goqueue.runtime.ledgers import Ledgers
+
+NONCE_BYTES: Final = 8
+TRIES_MAX: Final = 8
+"""How often is picked again when everything picked turned out to be no message."""
+
+
+class Leased(NamedTuple):
+    """Messages of one partition under one lease."""
+
+    partition: TopicPartition
+    nonce: int
+    frames: list[Buffer]
+    order: Runs
+    failures: dict[int, int]
+
+    @property
+    def rows(self) -> int:
+        """Return how many messages there are."""
+        return count_of(self.order)
+
+    @property
+    def size(self) -> int:
+        """Return how many bytes the frames have."""
+        return sum(map(len, self.frames))
+
+
+class Wish(NamedTuple):
+    """Who wants messages, and how many and how large they may be."""
+
+    group: HostedGroup
+    member: str
+    limit: int
+    bytes_max: int
+
+
+def _random_nonce() -> int:
+    return int.from_bytes(secrets.token_bytes(NONCE_BYTES), "big")
+
+
+class Leasing:
+    """Leases messages to members."""
+
+    def __init__(
+        self, ledgers: Ledgers, *, clock: Clock, nonce: Callable[[], int] = _random_nonce
+    ) -> None:
+        self._ledgers = ledgers
+        self._clock = clock
+        self._nonce = nonce
+
+    def __repr__(self) -> str:
+        return f"<Leasing from {self._ledgers!r}>"
+
+    def room(self, wish: Wish) -> int:
+        """Return how many more messages a member may hold, what it asked for at most."""
+        held = sum(
+            hosted.ledger.leases.in_flight(wish.member)
+            for hosted in self._ledgers.of(wish.group.name).values()
+        )
+        return min(wish.limit, wish.group.options.max_in_flight - held)
+
+    async def lease(self, hosted: HostedLedger, wish: Wish) -> Leased | None:
+        """Lease what is ready in a partition; None if nothing is."""
+        async with hosted.turn:
+            for _ in range(TRIES_MAX):
+                leased, is_over = await self._try(hosted, wish)
+                if leased is not None or is_over:
+                    return leased
+        return None
+
+    async def _try(self, hosted: HostedLedger, wish: Wish) -> tuple[Leased | None, bool]:
+        """Lease once; the second answer tells that trying again would bring nothing."""
+        ledger = hosted.ledger
+        if (
+            not self._may_lease(hosted, wish)
+            or len(ledger.histories.offsets) > FAILING_MESSAGES_MAX
+        ):
+            return None, True
+        resets = ledger.resets
+        try:
+            hosted.keep_up()
+            await self._look_ahead(hosted, wish.limit)
+            pick = ledger.pick(hosted.view(), wish.limit, now_ms=self._clock.monotonic_ms())
+            found = await self._read(hosted, pick, wish.bytes_max)
+        except (FileNotFoundError, OffsetOutOfRangeError):
+            # Deleted while it was read: with the topic, or by retention.
+            return None, hosted.partition.is_closed
+        # From here on nothing awaits.
+        if not self._may_lease(hosted, wish) or ledger.resets != resets:
+            return None, not self._may_lease(hosted, wish)
+        return self._commit(hosted, wish, pick, found)
+
+    def _commit(
+        self, hosted: HostedLedger, wish: Wish, pick: Pick, found: Found
+    ) -> tuple[Leased | None, bool]:
+        ledger = hosted.ledger
+        kept = ledger.unsettled(found.offsets) - ledger.leases.offsets
+        order = pick.order if len(kept) == len(pick.offsets) else _in_order(pick.order, kept)
+        room = self.room(wish)
+        if room < len(kept):
+            order = _first_of(order, max(room, 0))
+            kept = _set_of(order)
+        moment = hosted.moment()
+        lease_ms = wish.group.options.visibility_timeout_ms
+        terms = LeaseTerms(
+            self._nonce(), wish.member, moment.now_ms + lease_ms, lease_ms, moment.at_ms
+        )
+        decision = ledger.lease(
+            pick, kept, terms, hosted.view(), gone=found.gone, expired=found.expired
+        )
+        hosted.commit(decision.events)
+        if not kept:
+            return None, room <= 0 or not decision.events
+        self._ledgers.remember(terms.nonce, hosted)
+        failures = ledger.histories.counts_among(kept)
+        return Leased(hosted.partition.name, terms.nonce, found.frames, order, failures), True
+
+    def _may_lease(self, hosted: HostedLedger, wish: Wish) -> bool:
+        """Tell whether the member is still there and the partition still its own."""
+        if hosted.is_closed or wish.member not in wish.group.members:
+            return False
+        return hosted.partition.name in wish.group.partitions_of(wish.member)
+
+    async def _read(self, hosted: HostedLedger, pick: Pick, bytes_max: int) -> Found:
+        if not pick.offsets:
+            return Found([], BitMap64(), BitMap64(), BitMap64())
+        reader = PickReader(hosted.partition, pick.offsets, bytes_max=bytes_max)
+        ttl_ms = hosted.partition.settings.message_ttl_ms
+        return await reader.read(now_ms=self._clock.now_ms(), ttl_ms=ttl_ms)
+
+    async def _look_ahead(self, hosted: HostedLedger, limit: int) -> None:
+        """Where keys are in order, look at the log until there is enough to choose from."""
+        keys = hosted.ledger.keys
+        partition = hosted.partition
+        while (
+            keys is not None
+            and keys.looked_offset < partition.visible_offset
+            and keys.behind_count + len(keys.heads) < LOOK_AHEAD_MESSAGES_MAX
+            and hosted.ledger.ready_heads(hosted.view()) < limit
+        ):
+            offset = max(keys.looked_offset, partition.log.start_offset, hosted.ledger.committed)
+            if offset >= partition.visible_offset:
+                keys.looked_offset = Offset(offset)
+                return
+            found, following = await read_keys(partition, Offset(offset))
+            if hosted.ledger.keys is not keys or hosted.is_closed:
+                return
+            nothing = BitMap64()
+            nothing.add_range(offset, max(following, offset + 1))
+            for first, names in found:
+                nothing.remove_range(first, first + len(names))
+                keys.look(first, names, hosted.ledger.settled_between(first, first + len(names)))
+            keys.looked_offset = Offset(max(keys.looked_offset, following, offset + 1))
+            nothing = hosted.ledger.unsettled(nothing)
+            if nothing:
+                # Marks, holes and what cannot be read: no key will ever settle them.
+                hosted.commit([events.Dropped(offsets=runs_of(nothing), outcome=events.GONE)])
+            await asyncio.sleep(0)
+
+
+def _in_order(order: Runs, kept: BitMap64) -> Runs:
+    """Return an order without what is not kept."""
+    line: list[int] = []
+    for place in range(0, len(order), 2):
+        line += [one for one in range(order[place], order[place + 1]) if one in kept]
+    return runs_in(line)
+
+
+def _first_of(order: Runs, count: int) -> Runs:
+    """Return the beginning of an order."""
+    first: Runs = []
+    for place in range(0, len(order), 2):
+        start, end = order[place], min(order[place + 1], order[place] + count)
+        if start < end:
+            first += (start, end)
+            count -= end - start
+    return first
+
+
+def _set_of(order: Runs) -> BitMap64:
+    offsets = BitMap64()
+    for place in range(0, len(order), 2):
+        offsets.add_range(order[place], order[place + 1])
+    return offsets
