@@ -6,6 +6,7 @@ a crash leaves of this is finished at the next start; what was never decided is 
 """
 
 import asyncio
+import contextlib
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -16,11 +17,12 @@ from goqueue.base.errors import (
     InvalidRequestError,
     InvalidTransactionStateError,
     OverloadedError,
+    ProducerFencedError,
     ShuttingDownError,
     TopicNotFoundError,
     UnknownProducerError,
 )
-from goqueue.base.ids import Epoch, Offset, PartitionId, ProducerId, TopicName, TopicPartition
+from goqueue.base.ids import Epoch, Offset, ProducerId, TopicName, TopicPartition
 from goqueue.base.limits import (
     TX_IDLE_MS_MAX,
     TX_PRODUCERS_MAX,
@@ -29,26 +31,24 @@ from goqueue.base.limits import (
     TX_TIMEOUT_MS_MAX,
 )
 from goqueue.base.names import check_name
-from goqueue.base.units import SECOND_MS, US_PER_MS
-from goqueue.core.delivery import events as delivery
+from goqueue.base.units import SECOND_MS
 from goqueue.core.delivery import settle
 from goqueue.core.delivery.settle import Claim, Settled
-from goqueue.core.record.control import Control, control_frame
 from goqueue.core.record.stamp import ProducerStamp
 from goqueue.core.tx.events import Event, Place
 from goqueue.core.tx.producer import ABORT, COMMIT, Identity, TxProducer
-from goqueue.core.tx.states import PREPARED, State
+from goqueue.core.tx.states import PREPARED
 from goqueue.observability.logging import get_logger
 from goqueue.observability.tx_metrics import TxMetrics
 from goqueue.runtime.clock import Clock
 from goqueue.runtime.consume import Consumption, Settlement
-from goqueue.runtime.partition import Partition, Published
+from goqueue.runtime.partition import Published
 from goqueue.runtime.state_log import StateLog
 from goqueue.runtime.topic import Ticket, Topic
+from goqueue.runtime.tx_endings import Endings, look_at
 from goqueue.runtime.tx_producer import KEY_PREFIX, HostedTxProducer
 
 SWEEP_INTERVAL_MS: Final = SECOND_MS
-RETRY_SECONDS: Final = 1.0
 EPOCH_MAX: Final = 2**16 - 1
 
 log = get_logger("goqueue.transactions")
@@ -92,6 +92,7 @@ class Transactions:
         self._number = number
         self._producers: dict[str, HostedTxProducer] = {}
         self._names: dict[int, str] = {}
+        self._endings = Endings(topics, consume, clock)
         self._sweeping: asyncio.Task[None] | None = None
         self._is_stopped = False
 
@@ -115,19 +116,19 @@ class Transactions:
             hosted = HostedTxProducer(producer, self._state)
             self._producers[producer.name] = hosted
             self._names[producer.producer_id] = producer.name
-        self._abort_strays()
+        self._endings.abort_strays(self._producers.values())
 
     def start(self) -> None:
         """Finish what was decided before, and watch the time."""
         loop = asyncio.get_running_loop()
         for hosted in self._producers.values():
             if hosted.producer.state in PREPARED:
-                self._carry_out_later(hosted, pause_seconds=0)
+                self._endings.carry_out_later(hosted, pause_seconds=0)
         self._sweeping = loop.create_task(self._sweep_on())
 
     async def stop(self) -> None:
         """End."""
-        self._is_stopped = True
+        self._is_stopped = self._endings.is_stopped = True
         tasks = [hosted.ending for hosted in self._producers.values() if hosted.ending is not None]
         if self._sweeping is not None:
             self._sweeping.cancel()
@@ -135,22 +136,6 @@ class Transactions:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-    def _abort_strays(self) -> None:
-        """Abort transactions the coordinator does not know: nobody was told of their messages."""
-        known = {
-            hosted.producer.number
-            for hosted in self._producers.values()
-            if hosted.producer.state is State.ONGOING or hosted.producer.state in PREPARED
-        }
-        for topic in self._topics.values():
-            for partition in topic.partitions:
-                for number in partition.queue.tx:
-                    if number not in known:
-                        self._mark(partition, Control(number, is_commit=False), TxProducer("lost"))
-        for hosted in self._consume.ledgers:
-            for number in [one for one in hosted.ledger.holds if one not in known]:
-                hosted.commit([delivery.HoldEnded(transaction=number, is_commit=False)])
 
     # What producers ask for.
 
@@ -180,11 +165,9 @@ class Transactions:
                     return Life(producer.stamp, producer.token)
                 producer.check_life(who)
             stamp = self._next_life(producer)
-            # Fenced from here on: nobody adds to what is being aborted.
             hosted.commit(producer.give_up("a newer instance").events)
             if producer.state in PREPARED:
-                await hosted.durable()
-                await self._carry_out(hosted)
+                await self._endings.carry_out(hosted)
             decision = producer.init(
                 producer_id=stamp.producer_id,
                 epoch=stamp.epoch,
@@ -199,10 +182,14 @@ class Transactions:
         return Life(stamp, producer.token)
 
     def _next_life(self, producer: TxProducer) -> ProducerStamp:
+        # From here on nobody adds to what is about to be aborted, whatever becomes of this life.
+        producer.is_closing = True
         if producer.producer_id and producer.epoch < EPOCH_MAX:
-            return self._identities.renew(
-                producer_id=ProducerId(producer.producer_id), epoch=Epoch(producer.epoch)
-            )
+            # A life that was begun and never told of leaves the id behind; another one will do.
+            with contextlib.suppress(ProducerFencedError):
+                return self._identities.renew(
+                    producer_id=ProducerId(producer.producer_id), epoch=Epoch(producer.epoch)
+                )
         return self._identities.init()
 
     async def begin(self, who: Identity, name: str | None = None) -> int:
@@ -225,7 +212,7 @@ class Transactions:
         hosted.commit(hosted.producer.add_partitions(who, places).events)
         hosted.producer.touch(self._clock.monotonic_ms())
         noted = hosted.durable()
-        noted.add_done_callback(_look_at)
+        noted.add_done_callback(look_at)
         producer = hosted.producer
         ticket = Ticket(producer.number, partial(producer.check_open, who))
         hosted.publishing += 1
@@ -295,8 +282,7 @@ class Transactions:
         hosted.commit(decision.events)
         hosted.producer.touch(started_ms)
         if hosted.producer.state in PREPARED:
-            await hosted.durable()
-            await self._carry_out(hosted)
+            await self._endings.carry_out(hosted)
         if not decision.reply:
             self.metrics.ended(outcome, seconds=(self._clock.monotonic_ms() - started_ms) / 1_000)
 
@@ -313,8 +299,7 @@ class Transactions:
             raise UnknownProducerError(f"no producer has the transactional id {name[:249]!a}")
         hosted.commit(hosted.producer.give_up("an operator").events)
         if hosted.producer.state in PREPARED:
-            await hosted.durable()
-            await self._carry_out(hosted)
+            await self._endings.carry_out(hosted)
 
     def get(self, name: str) -> TxProducer:
         """Return what is known of an id."""
@@ -336,97 +321,13 @@ class Transactions:
             raise TopicNotFoundError(f"topic not found: {ascii(name)[1:-1][:249]}")
         return topic
 
-    # Carrying out.
-
-    async def _carry_out(self, hosted: HostedTxProducer) -> None:
-        """Tell everybody of the end. Where that fails the outcome stands, and it is tried again."""
-        async with hosted.end_turn:
-            if hosted.producer.state not in PREPARED:
-                return
-            try:
-                await self._tell_all(hosted.producer)
-                hosted.commit(hosted.producer.complete().events)
-            except GoQueueError:
-                self._carry_out_later(hosted)
-                raise
-
-    def _carry_out_later(
-        self, hosted: HostedTxProducer, *, pause_seconds: float = RETRY_SECONDS
-    ) -> None:
-        if hosted.ending is not None or self._is_stopped:
-            return
-
-        async def later() -> None:
-            await asyncio.sleep(pause_seconds)
-            await hosted.durable()
-            hosted.ending = None
-            await self._carry_out(hosted)
-
-        hosted.ending = asyncio.get_running_loop().create_task(later())
-        hosted.ending.add_done_callback(partial(self._look_at_end, hosted))
-
-    def _look_at_end(self, hosted: HostedTxProducer, done: asyncio.Task[None]) -> None:
-        if done.cancelled() or done.exception() is None:
-            return
-        name, error = hosted.producer.name, done.exception()
-        log.warning("a transaction is not ended yet", id=name, error=str(error))
-        if hosted.ending is done:
-            hosted.ending = None
-        self._carry_out_later(hosted)
-
-    async def _tell_all(self, producer: TxProducer) -> None:
-        control = Control(producer.number, is_commit=producer.outcome() == COMMIT)
-        waits: list[asyncio.Future[None]] = []
-        for topic, number in producer.partitions:
-            known = self._topics.get(TopicName(topic))
-            if known is None or number >= len(known.partitions):
-                continue
-            partition = known.partitions[number]
-            if control.number in partition.queue.tx:
-                self._mark(partition, control, producer)
-            waits.append(partition.durable())
-        groups = self._tell_groups(producer, control)
-        waits += [self._consume.durable(group) for group in groups]
-        results = await asyncio.gather(*waits, return_exceptions=True)
-        for result in results:
-            if isinstance(result, BaseException):
-                raise result
-
-    def _tell_groups(self, producer: TxProducer, control: Control) -> set[str]:
-        groups: set[str] = set()
-        for added in producer.holds:
-            for topic, number in added.partitions:
-                name = TopicPartition(TopicName(topic), PartitionId(number))
-                hosted = self._consume.ledgers.of(added.group).get(name)
-                if hosted is not None and control.number in hosted.ledger.holds:
-                    hosted.commit(
-                        [
-                            delivery.HoldEnded(
-                                transaction=control.number, is_commit=control.is_commit
-                            )
-                        ]
-                    )
-                    groups.add(added.group)
-        if control.is_commit:
-            for offsets in producer.offsets:
-                groups |= self._consume.settle_offsets(offsets.group, offsets.offsets)
-        return groups
-
-    def _mark(self, partition: Partition, control: Control, producer: TxProducer) -> None:
-        frame = control_frame(
-            control,
-            name=producer.name,
-            producer_id=producer.producer_id,
-            epoch=producer.epoch,
-            timestamp_us=self._clock.now_ms() * US_PER_MS,
-        )
-        partition.end_transaction(frame, control)
-
     # What time brings.
 
     def sweep(self) -> None:
         """Abort what was open for too long or whose producer fell silent; forget who is gone."""
         now_ms = self._clock.monotonic_ms()
+        if self._endings.has_strays:
+            self._endings.abort_strays(self._producers.values())
         for hosted in list(self._producers.values()):
             producer = hosted.producer
             deadline_ms = producer.deadline_ms()
@@ -436,6 +337,8 @@ class Transactions:
                     self._give_up(hosted, "its time was over")
                 elif deadline_ms is not None and silent_ms >= TX_SESSION_MS:
                     self._give_up(hosted, "its producer fell silent")
+                elif producer.state in PREPARED:
+                    self._endings.carry_out_later(hosted, pause_seconds=0)
                 elif silent_ms >= TX_IDLE_MS_MAX and deadline_ms is None:
                     self._forget(hosted)
             except GoQueueError as error:
@@ -445,12 +348,12 @@ class Transactions:
         hosted.commit(hosted.producer.give_up(reason).events)
         log.info("transaction aborted", id=hosted.producer.name, reason=reason)
         self.metrics.ended(ABORT, seconds=0)
-        self._carry_out_later(hosted, pause_seconds=0)
+        self._endings.carry_out_later(hosted, pause_seconds=0)
 
     def _forget(self, hosted: HostedTxProducer) -> None:
         del self._producers[hosted.producer.name]
         self._names.pop(hosted.producer.producer_id, None)
-        hosted.forget().add_done_callback(_look_at)
+        hosted.forget().add_done_callback(look_at)
 
     async def _sweep_on(self) -> None:
         while True:
@@ -459,9 +362,3 @@ class Transactions:
                 self.sweep()
             except Exception:
                 log.exception("a sweep of the transactions failed")
-
-
-def _look_at(done: asyncio.Future[None]) -> None:
-    """Look at how something ended that nobody may have waited for."""
-    if not done.cancelled():
-        done.exception()

@@ -54,6 +54,8 @@ class TxProducer:
         self.holds: list[events.HoldsAdded] = []
         self.token = ""
         """What the last commit left for whoever comes next."""
+        self.is_closing = False
+        """A newer life is about to begin: this one is over, stored or not."""
         self._pending_token = ""
         self._begun_ms = 0
         self._heard_ms = 0
@@ -119,6 +121,17 @@ class TxProducer:
         event = events.HoldsAdded(group=group, partitions=fresh)
         return Decision((event,) if fresh else (), None)
 
+    def learn_partition(self, place: Place) -> Decision[Event, None]:
+        """Take notice of a partition a crash kept the producer's words about from being stored."""
+        found = () if place in self.partitions else (events.PartitionsAdded(partitions=[place]),)
+        return Decision(found, None)
+
+    def learn_hold(self, group: str, place: Place) -> Decision[Event, None]:
+        """Take notice of a hold a crash kept the producer's words about from being stored."""
+        known = any(one.group == group and place in one.partitions for one in self.holds)
+        found = () if known else (events.HoldsAdded(group=group, partitions=[place]),)
+        return Decision(found, None)
+
     def prepare(self, who: Identity, outcome: str, *, token: str = "") -> Decision[Event, bool]:
         """Decide the outcome of the open transaction; tell whether it was decided before.
 
@@ -181,7 +194,7 @@ class TxProducer:
             raise UnknownProducerError(
                 f"producer {who.producer_id} is not the one of {self.name}; init it again"
             )
-        if who.epoch != self.epoch:
+        if who.epoch != self.epoch or self.is_closing:
             raise ProducerFencedError("producer fenced by newer instance")
 
     def _check_number(self, who: Identity) -> None:
@@ -224,6 +237,7 @@ class TxProducer:
             case events.Initialised():
                 self.producer_id, self.epoch = event.producer_id, event.epoch
                 self.timeout_ms = event.timeout_ms
+                self.is_closing = False
                 self._forget()
                 self.number = 0
             case events.Begun(number=number, at_ms=at_ms):
