@@ -338,6 +338,11 @@ class Broker:
         self._identities.hand_out(decision.reply)
         return decision.reply
 
+    @property
+    def next_producer_id(self) -> int:
+        """The id the next new producer gets."""
+        return self._identities.next_id
+
     def renew_producer(self, *, producer_id: int, epoch: int) -> ProducerStamp:
         """Begin the next life of a producer; the earlier ones are fenced from now on."""
         decision = self._identities.renew(producer_id=producer_id, epoch=epoch)

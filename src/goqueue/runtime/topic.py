@@ -355,7 +355,7 @@ class Topic:
         rows_of: dict[PartitionId, list[int]] = {}
         for row, (draft, partition) in enumerate(drafts):
             try:
-                rows_of.setdefault(self._choose(draft, partition), []).append(row)
+                rows_of.setdefault(self.choose(draft, partition), []).append(row)
             except GoQueueError as error:
                 results[row] = error
         shares = [
@@ -371,7 +371,8 @@ class Topic:
                 results[row] = result
         return [result for result in results if result is not None]
 
-    def _choose(self, draft: Draft, partition: int | None) -> PartitionId:
+    def choose(self, draft: Draft, partition: int | None = None) -> PartitionId:
+        """Return the partition of a message: the one that was asked for, its key's, or in turn."""
         if partition is not None:
             return self.partition(partition).name.partition
         if draft.key is not None:

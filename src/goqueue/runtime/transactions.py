@@ -186,7 +186,7 @@ class Transactions:
         producer.is_closing = True
         if producer.producer_id and producer.epoch < EPOCH_MAX:
             # A life that was begun and never told of leaves the id behind; another one will do.
-            with contextlib.suppress(ProducerFencedError):
+            with contextlib.suppress(ProducerFencedError, UnknownProducerError):
                 return self._identities.renew(
                     producer_id=ProducerId(producer.producer_id), epoch=Epoch(producer.epoch)
                 )
@@ -307,6 +307,10 @@ class Transactions:
         if hosted is None:
             raise UnknownProducerError(f"no producer has the transactional id {name[:249]!a}")
         return hosted.producer
+
+    def find(self, who: Identity, name: str | None = None) -> TxProducer:
+        """Return what is known of who speaks, or raise if that is nothing."""
+        return self._find(who, name).producer
 
     def _find(self, who: Identity, name: str | None = None) -> HostedTxProducer:
         known = self._names.get(who.producer_id)

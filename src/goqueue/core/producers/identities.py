@@ -41,6 +41,11 @@ class Identities:
         self._end_id = 1
         self._epochs: dict[int, int] = {}
 
+    @property
+    def next_id(self) -> int:
+        """The id that is handed out next."""
+        return self._next_id
+
     def init(self) -> Decision[Event, ProducerStamp]:
         """Give a new producer its id; a fresh block of ids is an event."""
         reply = ProducerStamp(ProducerId(self._next_id), Epoch(0), 0)  # type: ignore[arg-type]

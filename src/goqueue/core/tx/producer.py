@@ -179,6 +179,11 @@ class TxProducer:
             case State.EMPTY | State.ONGOING | State.DEAD:
                 return None
 
+    @property
+    def groups(self) -> list[str]:
+        """The groups in which the transaction settles something."""
+        return sorted({one.group for one in self.offsets} | {one.group for one in self.holds})
+
     def check_open(self, who: Identity) -> None:
         """Raise unless who speaks has this transaction open."""
         self.check_life(who)

@@ -20,6 +20,7 @@ from goqueue.transport.http.queue_stats import QueueStatsRoutes
 from goqueue.transport.http.reading import ReadingRoutes
 from goqueue.transport.http.schemas import SchemaRoutes
 from goqueue.transport.http.topics import TopicRoutes
+from goqueue.transport.http.transactions import TransactionRoutes
 
 
 def operations(broker: Broker) -> tuple[Operation, ...]:
@@ -36,6 +37,7 @@ def operations(broker: Broker) -> tuple[Operation, ...]:
         *TopicRoutes(broker).operations(),
         *AdminRoutes(broker).operations(),
         *DelayedRoutes(broker).operations(),
+        *TransactionRoutes(broker).operations(),
         *QueueStatsRoutes(broker).operations(),
         *ReliabilityRoutes(broker).operations(),
         *DlqRoutes(broker).operations(),

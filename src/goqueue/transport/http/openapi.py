@@ -26,6 +26,7 @@ _TAGS: Final = {
     "topics": "Making, showing, changing and removing topics.",
     "admin": "Looking after topics.",
     "delayed": "Messages that wait for their time.",
+    "transactions": "Messages that are seen together, or never.",
     "stats": "What waits and what is urgent, in numbers.",
     "dlq": "Dead letters: looking at them, sending them back, throwing them away.",
     "schemas": "The schema registry: what messages may look like.",

@@ -82,7 +82,6 @@ class TxOperations:
     def _state(self, producer: TxProducer) -> tx_calls.TxState:
         is_open = producer.state not in IDLE and producer.state is not State.DEAD
         open_ms = self._broker.clock.now_ms() - producer.begun_at_ms if is_open else 0
-        groups = {one.group for one in producer.offsets} | {one.group for one in producer.holds}
         return tx_calls.TxState(
             producer.name,
             producer.producer_id,
@@ -93,7 +92,7 @@ class TxOperations:
             max(open_ms, 0),
             producer.timeout_ms,
             list(producer.partitions),
-            sorted(groups),
+            producer.groups,
             producer.token,
         )
 
