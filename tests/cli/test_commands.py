@@ -15,6 +15,7 @@ from tests.cli.running import BrokerProcess, Run
 
 TOPIC = "catalogue-of-commands"
 GROUP = "those-who-read-it"
+PRODUCER = "billing-1"
 
 EXAMPLES: dict[tuple[str, ...], tuple[str, ...]] = {
     ("topic", "create"): (TOPIC, "--if-not-exists"),
@@ -41,6 +42,9 @@ EXAMPLES: dict[tuple[str, ...], tuple[str, ...]] = {
     ("dlq", "redrive"): (TOPIC,),
     ("dlq", "purge"): (TOPIC, "--yes"),
     ("dlq", "history"): (TOPIC,),
+    ("tx", "list"): ("--open",),
+    ("tx", "describe"): (PRODUCER,),
+    ("tx", "abort"): (PRODUCER, "--force"),
     ("top",): ("--once", "-i", "100ms"),
     ("bench",): ("-n", "1000", "--singles", "5"),
     ("doctor",): (),
@@ -92,6 +96,9 @@ def test_every_command_matches_the_server(cli: Run, broker: BrokerProcess, home:
                 join(broker)
             if path == ("dlq", "list"):
                 cli("topic", "create", f"{TOPIC}.dlq", "--if-not-exists")
+            if path == ("tx", "list"):
+                body = {"transactional_id": PRODUCER}
+                httpx.post(f"http://{broker.http}/producers/init", json=body).raise_for_status()
             placed = [{"DATA": ".", "FILE": "file"}.get(one, one) for one in arguments]
             outcome = cli(*path, *placed, "-o", output)
 

@@ -20,6 +20,7 @@ from goqueue.cli import (
     serve,
     top,
     topic,
+    tx,
     verify,
     version,
 )
@@ -46,6 +47,7 @@ for noun in (
     produce,
     consume,
     delayed,
+    tx,
     top,
     bench,
     verify,

@@ -29,6 +29,7 @@ from goqueue.client.reader import (
     messages_in,
 )
 from goqueue.client.transaction import AsyncTransaction, required
+from goqueue.client.transaction_calls import AsyncTxCalls
 from goqueue.client.transaction_session import TxSession
 from goqueue.core.record.message import Message, Priority
 from goqueue.wire import calls, group_calls
@@ -154,7 +155,7 @@ class AsyncProducer:
         await self.close()
 
 
-class AsyncClient(AsyncDlqCalls):
+class AsyncClient(AsyncDlqCalls, AsyncTxCalls):
     """Talks to one broker from an event loop. Close it, or use it as a context manager."""
 
     def __init__(self, link: Link, *, timeout_s: float = 30.0) -> None:

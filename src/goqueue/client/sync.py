@@ -26,6 +26,7 @@ from goqueue.client.producer import Gatherer
 from goqueue.client.producer_options import ProducerOptions
 from goqueue.client.reader import READ_COMMITTED, OnHidden, ReadOptions, messages_in
 from goqueue.client.transaction import Transaction, required
+from goqueue.client.transaction_calls import TxCalls
 from goqueue.client.transaction_session import TxSession
 from goqueue.core.record.message import Message, Priority
 from goqueue.wire.calls import CompactedPart, TopicState, TopicSummary
@@ -123,7 +124,7 @@ class Producer:
         self.close()
 
 
-class Client(DlqCalls):
+class Client(DlqCalls, TxCalls):
     """Talks to one broker from ordinary code. Close it, or use it as a context manager."""
 
     _client: AsyncClient
