@@ -100,11 +100,14 @@ class Shop:
 
 
 def texts(part: Leased) -> list[str]:
-    frames = memoryview(b"".join(part.frames))
+    frames = part.frames[:-1] if part.gathered else part.frames
     found: dict[int, Message] = {
         message.offset: message
-        for message in messages_in(part.partition.topic, part.partition.partition, frames)
+        for message in messages_in(*part.partition, memoryview(b"".join(frames)))
     }
+    if part.gathered:
+        rows = messages_in(*part.partition, memoryview(part.frames[-1]))
+        found |= dict(zip(set_of(part.gathered), rows, strict=True))
     order = [
         offset
         for place in range(0, len(part.order), 2)

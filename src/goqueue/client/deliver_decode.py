@@ -1,7 +1,7 @@
 """The reply to a poll as portions: the messages of one lease, in the order to hand them out."""
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, repeat
 from operator import length_hint
 
@@ -69,6 +69,12 @@ def deliveries_in(frames: memoryview, lease: Lease) -> list[Delivery]:
     walk = Walk(frames)
     for span in walk:
         header = span.header
+        if lease.gathered and span.end == len(frames):
+            rows = decode_batch(header, frames[span.start : span.end])
+            wanted = offsets_of(lease.gathered)
+            found += _deliveries(rows, wanted, lease)
+            is_ascending = False
+            continue
         if header.flags & CONTROL:
             continue
         first = bisect_left(ascending, header.offset)
@@ -86,13 +92,19 @@ def deliveries_in(frames: memoryview, lease: Lease) -> list[Delivery]:
         raise walk.fault
     if is_ascending and len(found) == len(offsets):
         return found
+    return _in_order(found, lease)
+
+
+def _in_order(found: Iterable[Delivery], lease: Lease) -> list[Delivery]:
+    """Return messages in the order of their lease."""
+    offsets = lease.offsets
     by_offset: dict[int, Delivery] = {message.offset: message for message in found}
-    if len(by_offset) != len(offsets):
+    try:
+        return [by_offset[offset] for offset in offsets]
+    except KeyError as error:
         raise CorruptFrameError(
-            f"{lease.topic}/{lease.partition}: {len(offsets)} messages were leased,"
-            f" {len(by_offset)} are in the reply"
-        )
-    return [by_offset[offset] for offset in offsets]
+            f"{lease.topic}/{lease.partition}: offset {error} was leased and is not in the reply"
+        ) from error
 
 
 def _of_batch(
@@ -104,11 +116,16 @@ def _of_batch(
         batch = batch.take(pa.array(np.asarray(wanted, np.int64) - first_offset))
     elif count != batch.num_rows:
         batch = batch.slice(start, count)
+    return _deliveries(batch, wanted, lease)
+
+
+def _deliveries(batch: pa.RecordBatch, offsets: Sequence[int], lease: Lease) -> Iterator[Delivery]:
+    """Return the rows of a batch as messages at these offsets."""
     return map(
         Delivery,
         repeat(lease.topic),
         repeat(lease.partition),
-        wanted,
+        offsets,
         *fields_of(batch),
         repeat(lease),
     )

@@ -78,6 +78,7 @@ class Lease:
         "asked_s",
         "deadline_s",
         "failures",
+        "gathered",
         "group",
         "held",
         "is_over",
@@ -105,6 +106,8 @@ class Lease:
         self.offsets = offsets
         """In the order in which they are handed out."""
         self.failures = dict(part.failures)
+        self.gathered = part.gathered
+        """Offsets of the messages in the last frame, where they are not those it says itself."""
         self.deadline_s = deadline_s
         """Until when what was not handed out is ours, on the monotonic clock."""
         self.asked_s = deadline_s

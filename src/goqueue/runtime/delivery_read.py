@@ -1,36 +1,42 @@
 """Reading the messages a ledger has picked: frames of the log, cut where they hold much else."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from pyroaring import BitMap64
 
 from goqueue.base.ids import Offset
 from goqueue.base.units import NS_PER_MS, NS_PER_US, US_PER_MS, KiB
-from goqueue.core.delivery.runs import runs_of
-from goqueue.core.record.batch import batch_fields, decode_batch
+from goqueue.core.delivery.runs import Runs, runs_in, runs_of
+from goqueue.core.record.batch import batch_fields, decode_batch, pack_batch
 from goqueue.core.record.cut import cut_frames
 from goqueue.core.record.frame import CONTROL, Buffer, FrameHeader, read_header
 from goqueue.core.record.row import Row
+from goqueue.core.record.stamp import NO_STAMP
 from goqueue.runtime.partition import Partition
 
 NEIGHBOUR_OFFSETS: Final = 512
 """Picked messages that lie so near one another are read in one go."""
-WHOLE_SHARE: Final = 64
-"""A batch of which at least one in so many messages is picked is sent as it lies in the log: to cut
-out a message costs more than to send dozens beside it."""
+WHOLE_SHARE: Final = 2
+"""A batch of which at least one in so many messages is picked is sent as it lies in the log; of
+others the picked rows are gathered into one batch."""
 LOOK_BYTES: Final = 256 * KiB
 READ_BYTES_MIN: Final = 32 * KiB
 
 
 class Found(NamedTuple):
-    """What could be read of what was picked."""
+    """What could be read of what was picked.
+
+    Where ``gathered`` has runs of offsets, the last frame is a batch of just those messages.
+    """
 
     frames: list[Buffer]
     offsets: BitMap64
     gone: BitMap64
     expired: BitMap64
+    gathered: Runs
 
 
 class Stored(NamedTuple):
@@ -58,6 +64,48 @@ def stored_in(frames: memoryview) -> Iterator[Stored]:
         position = end
 
 
+class Gathered:
+    """Rows of many batches that lie far apart, put together into one batch."""
+
+    def __init__(self) -> None:
+        self._batches: list[pa.RecordBatch] = []
+        self._column_set = 0
+        self._offsets: list[np.ndarray] = []
+
+    def take(self, stored: Stored, here: BitMap64) -> int | None:
+        """Take some rows of a frame; return about their size, or None if they do not fit in."""
+        if not stored.header.is_batch:
+            return None
+        column_set = batch_fields(stored.header, stored.frame).column_set
+        if self._batches and column_set != self._column_set:
+            return None
+        self._column_set = column_set
+        offsets = np.array(here.to_array(), np.int64)
+        rows = decode_batch(stored.header, stored.frame).take(
+            pa.array(offsets - stored.header.offset)
+        )
+        self._batches.append(rows)
+        self._offsets.append(offsets)
+        return int(rows.nbytes)
+
+    def runs(self) -> Runs:
+        """Return the offsets of what was taken, in order."""
+        return runs_in(np.concatenate(self._offsets)) if self._offsets else []
+
+    def finish(self) -> bytes | None:
+        """Return what was taken as one frame."""
+        if not self._batches:
+            return None
+        batch = pa.concat_batches(self._batches)
+        times = np.asarray(batch.column("timestamp").view(pa.int64()))
+        return pack_batch(
+            batch,
+            column_set=self._column_set,
+            first_timestamp_us=int(times.min()),
+            last_timestamp_us=int(times.max()),
+        ).frame(NO_STAMP)
+
+
 class PickReader:
     """Reads picked messages of one partition, within a number of bytes."""
 
@@ -70,6 +118,7 @@ class PickReader:
         log = partition.log
         self._message_bytes = 2 * log.size_bytes // max(log.end_offset - log.start_offset, 1)
         self._frames: list[Buffer] = []
+        self._gathered = Gathered()
         self._found = BitMap64()
         self._looked = BitMap64()
         self._expired = BitMap64()
@@ -85,7 +134,10 @@ class PickReader:
                 offset = await self._read_piece(offset, Offset(end))
         # What was looked at and is not there, is not there any more.
         gone = (self._wanted & self._looked) - self._found - self._expired
-        return Found(self._frames, self._found, gone, self._expired)
+        gathered = self._gathered.finish()
+        if gathered is not None:
+            self._frames.append(gathered)
+        return Found(self._frames, self._found, gone, self._expired, self._gathered.runs())
 
     async def _read_piece(self, offset: Offset, end: Offset) -> Offset:
         size = min(self._left, READ_BYTES_MIN + (end - offset) * self._message_bytes)
@@ -114,8 +166,16 @@ class PickReader:
         if not here:
             return
         self._found |= here
-        is_whole = len(here) * WHOLE_SHARE >= rows and self._is_clear(offset, rows)
-        pieces: list[Buffer] = [stored.frame] if is_whole else cut_frames(stored.frame, here)
+        if len(here) * WHOLE_SHARE >= rows and self._is_clear(offset, rows):
+            self._send([stored.frame])
+            return
+        size = self._gathered.take(stored, here)
+        if size is None:
+            self._send(cut_frames(stored.frame, here))
+        else:
+            self._left -= size
+
+    def _send(self, pieces: Sequence[Buffer]) -> None:
         self._frames += pieces
         self._left -= sum(map(len, pieces))
 

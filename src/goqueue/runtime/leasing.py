@@ -6,7 +6,7 @@ group and the ledger as they are when the frames are at hand.
 
 import asyncio
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from pyroaring import BitMap64
@@ -31,13 +31,17 @@ TRIES_MAX: Final = 8
 
 
 class Leased(NamedTuple):
-    """Messages of one partition under one lease."""
+    """Messages of one partition under one lease.
+
+    Where ``gathered`` has runs of offsets, the last frame is a batch of just those messages.
+    """
 
     partition: TopicPartition
     nonce: int
     frames: list[Buffer]
     order: Runs
     failures: dict[int, int]
+    gathered: Sequence[int] = ()
 
     @property
     def rows(self) -> int:
@@ -138,7 +142,8 @@ class Leasing:
             return None, room <= 0 or not decision.events
         self._ledgers.remember(terms.nonce, hosted)
         failures = ledger.histories.counts_among(kept)
-        return Leased(hosted.partition.name, terms.nonce, found.frames, order, failures), True
+        name, frames = hosted.partition.name, found.frames
+        return Leased(name, terms.nonce, frames, order, failures, found.gathered), True
 
     def _may_lease(self, hosted: HostedLedger, wish: Wish) -> bool:
         """Tell whether the member is still there and the partition still its own."""
@@ -148,7 +153,7 @@ class Leasing:
 
     async def _read(self, hosted: HostedLedger, pick: Pick, bytes_max: int) -> Found:
         if not pick.offsets:
-            return Found([], BitMap64(), BitMap64(), BitMap64())
+            return Found([], BitMap64(), BitMap64(), BitMap64(), [])
         reader = PickReader(hosted.partition, pick.offsets, bytes_max=bytes_max)
         ttl_ms = hosted.partition.settings.message_ttl_ms
         return await reader.read(now_ms=self._clock.now_ms(), ttl_ms=ttl_ms)

@@ -46,7 +46,8 @@ class PolledPart(Call, frozen=True):
 
     ``size`` payload bytes are their frames. Frames may hold other messages, too: those in ``order``
     are leased, and are to be handed out in that order. ``failures`` are pairs of an offset and how
-    often its delivery failed before; all others are delivered for the first time.
+    often its delivery failed before; all others are delivered for the first time. Where
+    ``gathered`` has runs of offsets, the last frame is a batch of just those messages.
     """
 
     topic: str
@@ -55,6 +56,7 @@ class PolledPart(Call, frozen=True):
     nonce: int
     order: list[int]
     failures: list[tuple[int, int]] = msgspec.field(default_factory=list)
+    gathered: list[int] = msgspec.field(default_factory=list)
 
 
 class Polled(Call, frozen=True):

@@ -5,7 +5,7 @@ Only the first message of a key may be delivered; those without a key may at any
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from pyroaring import BitMap64
 
@@ -20,9 +20,8 @@ class KeyOrder:
         """Everything before it has been looked at."""
         self.heads = BitMap64()
         """Messages no earlier message of their key stands before."""
-        self._keys: dict[int, bytes] = {}
-        self._head: dict[bytes, int] = {}
-        self._behind: dict[bytes, deque[int]] = {}
+        self._keys: dict[int, bytes | None] = {}
+        self._lines: dict[bytes, int | deque[int]] = {}
         self._behind_count = 0
 
     @property
@@ -32,58 +31,56 @@ class KeyOrder:
 
     def look(self, first_offset: int, keys: Sequence[bytes | None], settled: BitMap64) -> None:
         """Take notice of messages; those already settled do not count."""
-        head, behind, names = self._head, self._behind, self._keys
+        end_offset = first_offset + len(keys)
+        numbered: Iterable[tuple[int, bytes | None]] = enumerate(keys, first_offset)
+        if settled and settled.range_cardinality(first_offset, end_offset):
+            numbered = [(offset, key) for offset, key in numbered if offset not in settled]
+            self._keys.update(numbered)
+        else:
+            self._keys.update(zip(range(first_offset, end_offset), keys, strict=True))
+        lines = self._lines
+        known = lines.get
         heads: list[int] = []
-        is_fresh = not settled or not settled.range_cardinality(
-            first_offset, first_offset + len(keys)
-        )
-        for offset, key in enumerate(keys, first_offset):
-            if not is_fresh and offset in settled:
-                continue
-            if key is None:
+        behind = 0
+        for offset, key in numbered:
+            line = known(key) if key is not None else None
+            if line is None:
                 heads.append(offset)
+                if key is not None:
+                    lines[key] = offset
                 continue
-            names[offset] = key
-            if key not in head:
-                head[key] = offset
-                heads.append(offset)
-            elif key in behind:
-                behind[key].append(offset)
-                self._behind_count += 1
+            behind += 1
+            if isinstance(line, int):
+                lines[key] = deque((line, offset))  # type: ignore[index]
             else:
-                behind[key] = deque((offset,))
-                self._behind_count += 1
+                line.append(offset)
+        self._behind_count += behind
         self.heads.update(heads)
-        self.looked_offset = Offset(first_offset + len(keys))
+        self.looked_offset = Offset(end_offset)
 
     def settle(self, offsets: BitMap64) -> None:
         """Let the next messages of their keys move up."""
-        if len(offsets) > len(self._keys) + len(self.heads):
+        if len(offsets) > len(self._keys):
             # Most of them were never looked at: a large step over the log costs no more than that.
-            offsets = offsets & (self.heads | BitMap64(self._keys))
-        head, behind, names = self._head, self._behind, self._keys
-        gone: list[int] = []
+            offsets = offsets & BitMap64(self._keys)
+        lines, forget = self._lines, self._keys.pop
         heads: list[int] = []
         for offset in offsets:
-            gone.append(offset)
-            key = names.pop(offset, None)
+            key = forget(offset, None)
             if key is None:
                 continue
-            if head[key] != offset:
-                behind[key].remove(offset)
-                self._behind_count -= 1
-                if not behind[key]:
-                    del behind[key]
+            line = lines[key]
+            if isinstance(line, int):
+                del lines[key]
                 continue
-            line = behind.get(key)
-            if line is None:
-                del head[key]
-                continue
-            head[key] = following = line.popleft()
             self._behind_count -= 1
-            heads.append(following)
-            if not line:
-                del behind[key]
+            if line[0] == offset:
+                line.popleft()
+                heads.append(line[0])
+            else:
+                line.remove(offset)
+            if len(line) == 1:
+                lines[key] = line[0]
         # Together, so that one that moved up and was settled at once is gone, too.
         self.heads.update(heads)
-        self.heads.difference_update(BitMap64(gone))
+        self.heads -= offsets

@@ -1,14 +1,14 @@
 """From leased frames to the messages of a reply, in the order they are to be handled."""
 
-from collections.abc import Iterable
-from itertools import repeat
+from collections.abc import Iterable, Sequence
+from itertools import chain, repeat
 
 import pyarrow as pa
 
 from goqueue.base.ids import Offset
 from goqueue.core.delivery.runs import set_of
 from goqueue.core.record.batch import decode_batch
-from goqueue.core.record.columns import messages_of, microseconds
+from goqueue.core.record.columns import fields_of, messages_of, microseconds
 from goqueue.core.record.frame import CONTROL, Buffer, read_header
 from goqueue.core.record.message import PRIORITY_NAMES, Message, Priority
 from goqueue.core.record.row import Row
@@ -43,6 +43,16 @@ class _Writer:
                 self._take_batch(decode_batch(header, frame), header.offset)
             elif header.offset in self._wanted:
                 self._write(Row(header, frame).message(self._topic, self._partition))
+
+    def take_gathered(self, buffer: Buffer, gathered: Sequence[int]) -> None:
+        """Write the messages of a batch that lie far apart in the log."""
+        batch = decode_batch(read_header(buffer), memoryview(buffer))
+        pairs = zip(gathered[::2], gathered[1::2], strict=True)
+        offsets = chain.from_iterable(range(start, end) for start, end in pairs)
+        fields = fields_of(batch)
+        for message in map(Message, repeat(self._topic), repeat(self._partition), offsets, *fields):
+            if message.offset in self._wanted:
+                self._write(message)
 
     def _take_batch(self, batch: pa.RecordBatch, offset: Offset) -> None:
         skip = max(self._wanted.min() - offset, 0)
@@ -98,10 +108,14 @@ class _Writer:
 def write_part(part: Leased, *, is_base64: bool) -> list[PolledMessage]:
     """Return the messages of one lease."""
     writer = _Writer(part, is_base64=is_base64)
-    for buffer in part.frames:
+    for buffer in part.frames[:-1] if part.gathered else part.frames:
         writer.take(buffer)
+    if part.gathered:
+        writer.take_gathered(part.frames[-1], part.gathered)
     order = part.order
-    if all(order[place] < order[place + 1] for place in range(len(order) - 1)):
+    if not part.gathered and all(
+        order[place] < order[place + 1] for place in range(len(order) - 1)
+    ):
         return writer.written
     by_offset = {message.offset: message for message in writer.written}
     return [

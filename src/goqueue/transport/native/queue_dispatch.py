@@ -95,7 +95,13 @@ def place_of(topic: str, partition: int) -> TopicPartition:
 def _polled_part(part: Leased) -> queue_calls.PolledPart:
     name = part.partition
     return queue_calls.PolledPart(
-        name.topic, name.partition, part.size, part.nonce, part.order, list(part.failures.items())
+        name.topic,
+        name.partition,
+        part.size,
+        part.nonce,
+        part.order,
+        list(part.failures.items()),
+        list(part.gathered),
     )
 
 
