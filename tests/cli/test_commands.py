@@ -16,6 +16,7 @@ from tests.cli.running import BrokerProcess, Run
 TOPIC = "catalogue-of-commands"
 GROUP = "those-who-read-it"
 PRODUCER = "billing-1"
+SUBJECT = "what-they-look-like"
 
 EXAMPLES: dict[tuple[str, ...], tuple[str, ...]] = {
     ("topic", "create"): (TOPIC, "--if-not-exists"),
@@ -45,6 +46,14 @@ EXAMPLES: dict[tuple[str, ...], tuple[str, ...]] = {
     ("tx", "list"): ("--open",),
     ("tx", "describe"): (PRODUCER,),
     ("tx", "abort"): (PRODUCER, "--force"),
+    ("schema", "register"): (SUBJECT, "SCHEMA"),
+    ("schema", "list"): (),
+    ("schema", "get"): (SUBJECT,),
+    ("schema", "check"): (SUBJECT, "SCHEMA"),
+    ("schema", "evolve-check"): ("SCHEMA", "SCHEMA"),
+    ("schema", "validate"): (SUBJECT, "SCHEMA", "--whole"),
+    ("schema", "config"): (SUBJECT, "FULL"),
+    ("schema", "delete"): (SUBJECT, "--force"),
     ("top",): ("--once", "-i", "100ms"),
     ("bench",): ("-n", "1000", "--singles", "5"),
     ("doctor",): (),
@@ -90,6 +99,7 @@ def test_every_command_matches_the_server(cli: Run, broker: BrokerProcess, home:
     """Each example works, in JSON and in YAML, and both say the same thing."""
     (home / "meta").mkdir()
     (home / "file").write_text("")
+    (home / "schema.json").write_text('{"type": "object"}')
     for output, read in (("json", json.loads), ("yaml", yaml.safe_load)):
         for path, arguments in EXAMPLES.items():
             if path == ("group", "list"):
@@ -99,7 +109,10 @@ def test_every_command_matches_the_server(cli: Run, broker: BrokerProcess, home:
             if path == ("tx", "list"):
                 body = {"transactional_id": PRODUCER}
                 httpx.post(f"http://{broker.http}/producers/init", json=body).raise_for_status()
-            placed = [{"DATA": ".", "FILE": "file"}.get(one, one) for one in arguments]
+            placed = [
+                {"DATA": ".", "FILE": "file", "SCHEMA": "schema.json"}.get(one, one)
+                for one in arguments
+            ]
             outcome = cli(*path, *placed, "-o", output)
 
             assert outcome.code == (1 if path == SERVE else 0), f"{path}: {outcome.err}"

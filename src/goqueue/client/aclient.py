@@ -28,6 +28,7 @@ from goqueue.client.reader import (
     ReadOptions,
     messages_in,
 )
+from goqueue.client.schemas import AsyncSchemas
 from goqueue.client.transaction import AsyncTransaction, required
 from goqueue.client.transaction_calls import AsyncTxCalls
 from goqueue.client.transaction_session import TxSession
@@ -162,6 +163,8 @@ class AsyncClient(AsyncDlqCalls, AsyncTxCalls):
         self._link = link
         self._timeout_s = timeout_s
         self._producers: list[AsyncProducer] = []
+        self.schemas = AsyncSchemas(link, timeout_s)
+        """The schema registry."""
         self._consumers: set[AsyncConsumer] = set()
 
     def __repr__(self) -> str:

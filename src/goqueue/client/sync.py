@@ -25,6 +25,7 @@ from goqueue.client.positions import Position
 from goqueue.client.producer import Gatherer
 from goqueue.client.producer_options import ProducerOptions
 from goqueue.client.reader import READ_COMMITTED, OnHidden, ReadOptions, messages_in
+from goqueue.client.schemas import Schemas
 from goqueue.client.transaction import Transaction, required
 from goqueue.client.transaction_calls import TxCalls
 from goqueue.client.transaction_session import TxSession
@@ -146,6 +147,8 @@ class Client(DlqCalls, TxCalls):
         self._open_channel = open_channel
         self._on_close = on_close
         self._client = AsyncClient(link, timeout_s=timeout_s)
+        self.schemas = Schemas(self._client.schemas, thread)
+        """The schema registry."""
         self._producers: list[Producer] = []
         self._sources: set[ChunkSource] = set()
         self._consumers: set[Consumer] = set()

@@ -79,6 +79,13 @@ class Operation(IntEnum):
     TX_LIST = 86
     TX_DESCRIBE = 87
     TX_ABORT = 88
+    REGISTER_SCHEMA = 90
+    DESCRIBE_SCHEMA = 91
+    LIST_SUBJECTS = 92
+    CHECK_SCHEMA = 93
+    DELETE_SCHEMA = 94
+    CONFIGURE_SCHEMAS = 95
+    VALIDATE_VALUES = 96
 
 
 class Packet(NamedTuple):

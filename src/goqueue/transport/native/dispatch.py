@@ -22,6 +22,7 @@ from goqueue.transport.native.group_dispatch import GroupOperations
 from goqueue.transport.native.overview import OverviewOperations
 from goqueue.transport.native.queue_dispatch import QueueOperations
 from goqueue.transport.native.reply import Beside, Reply, failure_of
+from goqueue.transport.native.schema_dispatch import SchemaOperations
 from goqueue.transport.native.tx_dispatch import TxOperations
 from goqueue.wire import calls
 from goqueue.wire.complaint import HEADER_FAULTS, complaint
@@ -55,6 +56,7 @@ class Dispatch:
         QueueOperations(broker).register(self._add)
         TxOperations(broker).register(self._add)
         DelayedOperations(broker).register(self._add)
+        SchemaOperations(broker).register(self._add)
         OverviewOperations(broker).register(self._add)
         DlqOperations(broker).register(self._add)
 
