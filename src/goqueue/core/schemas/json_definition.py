@@ -3,6 +3,7 @@
 Shape: calculator. Patterns run in linear time, and nothing is ever fetched.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -48,3 +49,16 @@ class JsonDefinition(Definition):
         except (ValueError, StopIteration) as fault:
             return Misfit("", f"it cannot be checked: {fault}"[:REASON_CHARACTERS_MAX])
         return Misfit(pointer(first.instance_path), first.message[:REASON_CHARACTERS_MAX])
+
+    def misfits(self, values: Sequence[bytes]) -> dict[int, Misfit]:
+        """Return those of many messages that do not fit; the usual case is that all do."""
+        is_valid = self.validator.is_valid
+        try:
+            fit = [is_valid(_decode(value)) for value in values]
+        except (ValueError, RecursionError):
+            # One of them is not even JSON: each is looked at by itself.
+            return super().misfits(values)
+        if all(fit):
+            return {}
+        found = {row: self.misfit(values[row]) for row, fits in enumerate(fit) if not fits}
+        return {row: misfit for row, misfit in found.items() if misfit is not None}
