@@ -221,4 +221,18 @@ FIGURES: tuple[Figure, ...] = (
         at_most=5,
         compute=alone(("delays", "schedule", "serve"), scale=1e-3),
     ),
+    Figure(
+        work="publish with a JSON schema of ten fields enforced",
+        unit="k/s",
+        at_least=150,
+        compute=alone(("schema", "enforced", "rate"), scale=1e-3),
+    ),
+    Figure(
+        work="the same against a check of each message with jsonschema",
+        unit="x",
+        at_least=5,
+        compute=against(
+            ("schema", "enforced", "rate"), ("schema", "enforced", "rate"), peer="jsonschema"
+        ),
+    ),
 )

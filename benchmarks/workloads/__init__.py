@@ -15,6 +15,7 @@ from benchmarks.workloads import (
     publish,
     read,
     restart,
+    schema,
 )
 
 WORKLOADS: tuple[Workload, ...] = (
@@ -31,4 +32,5 @@ WORKLOADS: tuple[Workload, ...] = (
     log_size.WORKLOAD,
     ack_cost.WORKLOAD,
     delays.WORKLOAD,
+    schema.WORKLOAD,
 )

@@ -14,6 +14,8 @@ from goqueue.base.errors import (
     StorageFailedError,
 )
 from goqueue.base.ids import SchemaVersion, SubjectName
+from goqueue.core.dlq.record import read_story
+from goqueue.core.record.check import check_frames
 from goqueue.core.record.message import Draft
 from goqueue.core.record.repack import frame_drafts
 from goqueue.core.schemas.compatibility import Compatibility
@@ -360,6 +362,57 @@ def test_many_misfits_do_not_hold_up_the_others() -> None:
 
         assert results[-1] == (0, 0)
         assert all(isinstance(one, SchemaViolationError) for one in results[:-1])
+        await rig.stop()
+
+    run(main())
+
+
+def test_misfits_are_kept_where_the_topic_says_so() -> None:
+    """They lie in the dead letters, whole and with their story, before the producer is told."""
+
+    async def main() -> None:
+        rig = Rig()
+        broker = await rig.start()
+        topic = broker.create_topic("t", partitions=2, settings={"schema_validation": "dlq"})
+        await broker.schemas.register("t", object_of("x"))
+        bad = Draft(value=BAD, key=b"k", headers={"h": b"1"}, timestamp_us=rig.clock.now_us())
+
+        results = await topic.publish_drafts([(bad, 0), (drafts(rig, GOOD)[0], 0)])
+        letters = [
+            message
+            for number in (0, 1)
+            for message in (await read_all(broker.topic("t.dlq"), number))[0]
+        ]
+        story = read_story(letters[0].headers)
+
+        assert results[1] == (0, 0)
+        assert isinstance(results[0], SchemaViolationError)
+        assert results[0].message.endswith(f"{UNFIT} (kept in t.dlq)")
+        assert [(one.key, one.value) for one in letters] == [(b"k", BAD)]
+        assert (letters[0].headers or {})["h"] == b"1"
+        assert (story.reason, story.original_topic) == ("schema_violation", "t")
+        assert story.last_error == f"subject t version 1: {UNFIT}"
+        await rig.stop()
+
+    run(main())
+
+
+def test_a_redrive_is_judged_again() -> None:
+    """What still does not fit does not come back through the dead letters."""
+
+    async def main() -> None:
+        rig = Rig()
+        broker = await rig.start()
+        topic = broker.create_topic("t", partitions=1, settings={"schema_validation": "on"})
+        await broker.schemas.register("t", object_of("x"))
+        for value, error in ((GOOD, None), (BAD, SchemaViolationError)):
+            raw = frame_drafts(drafts(rig, value))
+            frames = check_frames(memoryview(raw), now_ms=rig.clock.now_ms())
+            if error is None:
+                await topic.check_fit(frames)
+                continue
+            with pytest.raises(error, match="subject t version 1"):
+                await topic.check_fit(frames)
         await rig.stop()
 
     run(main())

@@ -39,6 +39,7 @@ from goqueue.runtime.moves import Mover
 from goqueue.runtime.redrive import Redrives
 from goqueue.runtime.schedule import Delays
 from goqueue.runtime.schema_gate import SchemaGate
+from goqueue.runtime.schema_rejects import Rejects
 from goqueue.runtime.schemas import SCHEMAS_PARTITIONS, SCHEMAS_TOPIC, Schemas
 from goqueue.runtime.state_log import (
     STATE_PARTITIONS,
@@ -93,7 +94,9 @@ class Broker:
             self._ballast,
         )
         self.schemas = Schemas(self._schema_state)
-        self._gate = SchemaGate(self.schemas, SchemaMetrics(self.metrics))
+        self._gate = SchemaGate(
+            self.schemas, SchemaMetrics(self.metrics), Rejects(self, self.clock)
+        )
         self.groups = Groups(self.state, self._topics, clock=self.clock, metrics=self.metrics)
         self.consume = Consumption(
             self.state, self._topics, self.groups, clock=self.clock, metrics=self.metrics

@@ -149,6 +149,7 @@ class Mover:
         raw = b"".join(encode_row(parcel.draft) for parcel in share.parcels)
         try:
             frames = check_frames(memoryview(raw), now_ms=self._clock.now_ms(), by_broker=True)
+            await share.topic.check_fit(frames)
             await partition.make_room(len(raw))
             for slice_ in _slices(frames):
                 # An index entry for each, so that one message is found without reading all.

@@ -5,12 +5,15 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
+from goqueue.base.ids import TopicPartition
+from goqueue.core.dlq.names import is_dlq
 from goqueue.core.record.batch import decode_batch
 from goqueue.core.record.check import CheckedFrame
 from goqueue.core.record.row import Row
 from goqueue.core.schemas.judge import Judge
-from goqueue.core.topics.settings import TopicSettings
+from goqueue.core.topics.settings import TO_DLQ, TopicSettings
 from goqueue.observability.schema_metrics import SchemaMetrics
+from goqueue.runtime.schema_rejects import Rejects
 from goqueue.runtime.schemas import Schemas
 
 CHUNK_MESSAGES: Final = 2_000
@@ -20,9 +23,10 @@ CHUNK_MESSAGES: Final = 2_000
 class SchemaGate:
     """Judges messages of every topic that asks for it, in batches."""
 
-    def __init__(self, schemas: Schemas, metrics: SchemaMetrics) -> None:
+    def __init__(self, schemas: Schemas, metrics: SchemaMetrics, rejects: Rejects) -> None:
         self._schemas = schemas
         self._metrics = metrics
+        self._rejects = rejects
 
     def __repr__(self) -> str:
         return f"<SchemaGate before {self._schemas!r}>"
@@ -30,6 +34,19 @@ class SchemaGate:
     def forget(self, topic: str) -> None:
         """Drop what is counted of a deleted topic."""
         self._metrics.forget(topic)
+
+    async def refuse(
+        self,
+        partition: TopicPartition,
+        settings: TopicSettings,
+        frames: Sequence[CheckedFrame],
+    ) -> dict[int, str]:
+        """Return what may not be published, by its place, and why; keep it if the topic says so."""
+        found = await self.misfits(partition.topic, settings, frames)
+        if not found or settings.schema_validation != TO_DLQ or is_dlq(partition.topic):
+            return found
+        kept = await self._rejects.keep(partition, frames, found)
+        return {row: f"{reason} (kept in {kept})" for row, reason in found.items()}
 
     async def misfits(
         self, topic: str, settings: TopicSettings, frames: Sequence[CheckedFrame]

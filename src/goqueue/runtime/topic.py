@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from goqueue.base.errors import (
     DelayedFullError,
@@ -34,6 +34,7 @@ from goqueue.observability.metrics import Metrics
 from goqueue.runtime.ballast import Ballast
 from goqueue.runtime.clock import Clock
 from goqueue.runtime.commit import Committer
+from goqueue.runtime.gate import Gate
 from goqueue.runtime.partition import Partition, Published
 from goqueue.runtime.queue_index import STILL, QueueIndex, Timer
 from goqueue.storage.disk import Disk
@@ -45,16 +46,6 @@ DRAFT_OVERHEAD_BYTES: Final = 64
 REFUSED_BEFORE: Final = "the message was refused when it was first sent: it did not fit its schema"
 
 log = get_logger("goqueue.topic")
-
-
-class Gate(Protocol):
-    """Who judges messages before they may go into a log."""
-
-    async def misfits(
-        self, topic: str, settings: TopicSettings, frames: Sequence[CheckedFrame]
-    ) -> Mapping[int, str]:
-        """Return the messages that do not fit, by their place in the request, and why."""
-        ...
 
 
 def _nothing() -> None:
@@ -180,6 +171,13 @@ class Topic:
         self.meter.publish_seconds.observe(time.perf_counter() - started)
         return outcomes
 
+    async def check_fit(self, frames: Sequence[CheckedFrame]) -> None:
+        """Refuse frames of the broker's own if one message does not fit the schema."""
+        if self._gate is None or not self.settings.is_validated:
+            return
+        for reason in (await self._gate.misfits(self.record.name, self.settings, frames)).values():
+            raise SchemaViolationError(reason)
+
     async def _accept(
         self, partition: int, frames: memoryview, *, ticket: Ticket
     ) -> Published | GoQueueError:
@@ -189,7 +187,7 @@ class Topic:
             checked = check_frames(frames, now_ms=self._clock.now_ms(), transaction=ticket.number)
             misfits: Mapping[int, str] = {}
             if self._gate is not None and self.settings.is_validated:
-                misfits = await self._gate.misfits(self.record.name, self.settings, checked)
+                misfits = await self._gate.refuse(target.name, self.settings, checked)
             published = await self._append(target, checked, misfits, ticket)
         except GoQueueError as error:
             self._note_room(is_full=isinstance(error, DiskFullError))

@@ -36,6 +36,7 @@ DELETE: Final = "delete"
 COMPACT: Final = "compact"
 OFF: Final = "off"
 ON: Final = "on"
+TO_DLQ: Final = "dlq"
 RETENTION_BYTES_MAX: Final = 2**62
 SEGMENT_BYTES_MAX: Final = 1 * GiB
 assert SEGMENT_BYTES_MAX > FRAME_BYTES_MAX
@@ -157,7 +158,7 @@ _OTHERS: Final[Mapping[str, Callable[[object], str | float]]] = {
     "durability": _durability,
     "cleanup_policy": _cleanup_policy,
     "min_dirty_ratio": _ratio,
-    "schema_validation": _one_of(OFF, ON),
+    "schema_validation": _one_of(OFF, ON, TO_DLQ),
     "schema_subject": _one_of(*STRATEGIES),
 }
 SETTING_NAMES: Final = (*_READERS, *_OTHERS)
