@@ -276,6 +276,9 @@ SCHEMA_NODES_MAX: Final = 100_000
 SCHEMA_EXPANSION_MAX: Final = 10_000
 """Most parts of a JSON schema that look at the same place of a message, references followed."""
 
+SCHEMA_CHAIN_MAX: Final = 200
+"""Longest chain of references and combinations a JSON schema sends one value through."""
+
 SCHEMA_REFERENCES_MAX: Final = 100
 """Most schemas one refers to, directly or through others."""
 
@@ -285,7 +288,7 @@ SCHEMA_PATTERN_BYTES_MAX: Final = 1 * MiB
 SCHEMA_BREAKS_MAX: Final = 20
 """Most reasons given why two schemas do not fit together."""
 
-SCHEMA_COMPARE_STEPS_MAX: Final = 200_000
+SCHEMA_COMPARE_STEPS_MAX: Final = 20_000
 """Most steps of comparing two schemas; past it they count as incompatible."""
 
 SUBJECTS_MAX: Final = 10_000

@@ -156,6 +156,10 @@ def test_what_does_not_fit_is_refused_and_the_rest_is_published(server: Running)
 
 
 LOOP = {"definitions": {"a": {"$ref": "#/definitions/b"}, "b": {"$ref": "#/definitions/a"}}}
+CHAIN = {
+    "definitions": {f"d{n}": {"$ref": f"#/definitions/d{n + 1}"} for n in range(15_000)},
+    "$ref": "#/definitions/d0",
+}
 DEEP: dict[str, Any] = {}
 for _ in range(200):
     DEEP = {"properties": {"a": DEEP}}
@@ -168,6 +172,8 @@ for _ in range(200):
         ("JSON", json.dumps({**LOOP, "$ref": "#/definitions/a"})),
         ("JSON", json.dumps({"allOf": [{"$ref": "#"}]})),
         ("JSON", json.dumps(DEEP)),
+        ("JSON", json.dumps(CHAIN)),
+        ("JSON", json.dumps({"$ref": "#/" + "%41" * 300_000})),
         ("JSON", "[" * 100_000),
         ("JSON", json.dumps({"pattern": "(?=look)"})),
         ("JSON", json.dumps({"pattern": "(a{1000}){1000}"})),
@@ -201,6 +207,8 @@ for _ in range(200):
         ("PROTOBUF", 'syntax = "proto3"; message A { int32 x = 0; }'),
         ("PROTOBUF", 'syntax = "proto3";' + "message A {" * 5_000),
         ("PROTOBUF", "/*" + "*" * 500_000),
+        ("PROTOBUF", " " * 900_000 + "{"),
+        ("PROTOBUF", "message A { int32 x = " + "1" * 900_000 + "; }"),
         ("PROTOBUF", "AAAA"),
         ("PROTOBUF", "\x00"),
         ("COBOL", "01 ORDER."),

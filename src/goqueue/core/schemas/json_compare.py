@@ -25,6 +25,7 @@ from goqueue.core.schemas.json_view import (
     View,
     Views,
     flatten,
+    identity,
     own_values,
     types_of,
     values_of,
@@ -172,7 +173,7 @@ class JsonComparison:
         validator = self._validator(reader)
         if validator is None:
             return None
-        refused = [value for value in values if not validator.is_valid(value)]
+        refused = [value for value in values if not validator.is_valid(value)][:SCHEMA_BREAKS_MAX]
         return [Break(path, f"the value {_show(value)} is not allowed") for value in refused]
 
     def _validator(self, reader: View) -> jsonschema_rs.Validator | None:
@@ -213,16 +214,17 @@ class JsonComparison:
     def _check_branches(
         self, writers: Views, branches: list[View], path: str, *, keyword: str
     ) -> list[Break]:
-        attempts = [self.contained(writers, branch, path) for branch in branches]
-        taking = [number for number, attempt in enumerate(attempts) if not attempt]
-        if not taking:
-            best = min(attempts, key=len)
-            return [Break(path, f"{keyword}: no branch takes it ({best[0]})")]
-        if keyword == "oneOf":
-            others = [branch for number, branch in enumerate(branches) if number != taking[0]]
-            if not all(self.are_disjoint(writers, other) for other in others):
+        attempts: list[list[Break]] = []
+        for number, branch in enumerate(branches):
+            attempts.append(self.contained(writers, branch, path))
+            if attempts[-1]:
+                continue
+            others = [*branches[:number], *branches[number + 1 :]]
+            if keyword == "oneOf" and not all(self.are_disjoint(writers, one) for one in others):
                 return [Break(path, "oneOf: more than one branch may take it")]
-        return []
+            return []
+        best = min(attempts, key=len)
+        return [Break(path, f"{keyword}: no branch takes it ({best[0]})")]
 
     def _check_condition(self, writers: Views, reader: View, path: str) -> list[Break]:
         keywords = ("if", "then", "else")
@@ -267,11 +269,14 @@ def _at(views: Views, name: str) -> list[View]:
 
 def _named_apart(ours: Views, theirs: Views) -> bool:
     """Tell whether both name all their values, and none in common."""
-    mine = [values for view in ours if (values := own_values(view)) is not None]
-    other = [values for view in theirs if (values := own_values(view)) is not None]
-    return bool(mine and other) and any(
-        all(value not in second for value in first) for first in mine for second in other
-    )
+    mine, other = _named(ours), _named(theirs)
+    return any(first.isdisjoint(second) for first in mine for second in other)
+
+
+def _named(views: Views) -> list[set[bytes]]:
+    """Return the values each view names, of those that name any."""
+    named = (own_values(view) for view in views)
+    return [set(map(identity, values)) for values in named if values is not None]
 
 
 def _standalone(reader: View) -> jsonschema_rs.Validator | None:

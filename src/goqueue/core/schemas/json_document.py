@@ -9,7 +9,12 @@ from typing import Any, Final
 import msgspec
 
 from goqueue.base.errors import InvalidSchemaError
-from goqueue.base.limits import SCHEMA_DEPTH_MAX, SCHEMA_EXPANSION_MAX, SCHEMA_NODES_MAX
+from goqueue.base.limits import (
+    SCHEMA_CHAIN_MAX,
+    SCHEMA_DEPTH_MAX,
+    SCHEMA_EXPANSION_MAX,
+    SCHEMA_NODES_MAX,
+)
 
 Node = dict[str, Any] | bool
 
@@ -40,7 +45,7 @@ class JsonDocument:
         self._by_id: dict[str, Node] = {}
         measure(self.root)
         self._note_ids(self.root)
-        self._weights: dict[int, int] = {}
+        self._measures: dict[int, tuple[int, int]] = {}
 
     def __repr__(self) -> str:
         return f"<JsonDocument of {self.draft}>"
@@ -73,24 +78,32 @@ class JsonDocument:
     def check_expansion(self) -> None:
         """Refuse references that lead back to the same place, and schemas that explode."""
         for node in parts(self.root):
-            if self._weight(node, frozenset()) > SCHEMA_EXPANSION_MAX:
+            weight, _ = self._measure(node, frozenset())
+            if weight > SCHEMA_EXPANSION_MAX:
                 raise InvalidSchemaError(
                     "invalid schema: its references and combinations multiply to more than"
                     f" {SCHEMA_EXPANSION_MAX} parts for one value"
                 )
 
-    def _weight(self, node: Node, above: frozenset[int]) -> int:
-        """Return how many parts look at one value; each node is worked out once."""
-        known = self._weights.get(id(node))
+    def _measure(self, node: Node, above: frozenset[int]) -> tuple[int, int]:
+        """Return how many parts look at one value, and through how many it goes at most."""
+        known = self._measures.get(id(node))
         if known is not None:
             return known
         if id(node) in above:
             raise InvalidSchemaError("invalid schema: a reference leads back to itself")
         weight = 1
-        for document, child in self.in_place(node):
-            weight += document._weight(child, above | {id(node)})  # noqa: SLF001 - same class
-        self._weights[id(node)] = weight
-        return weight
+        height = SCHEMA_CHAIN_MAX if len(above) > SCHEMA_CHAIN_MAX else 0
+        children = () if height else self.in_place(node)
+        for document, child in children:
+            below = document._measure(child, above | {id(node)})  # noqa: SLF001 - same class
+            weight, height = weight + below[0], max(height, below[1])
+        if height >= SCHEMA_CHAIN_MAX:
+            raise InvalidSchemaError(
+                f"invalid schema: a chain of more than {SCHEMA_CHAIN_MAX} references"
+            )
+        self._measures[id(node)] = weight, height + 1
+        return weight, height + 1
 
     def in_place(self, node: Node) -> Iterator[tuple["JsonDocument", Node]]:
         """Yield the schemas that look at the same value as a schema."""
@@ -196,13 +209,13 @@ def _unescape(step: str) -> str:
         return plain
     raw = plain.encode()
     pieces = raw.split(b"%")
-    out = pieces[0]
+    out = [pieces[0]]
     for piece in pieces[1:]:
         try:
-            out += bytes([int(piece[:2], 16)]) + piece[2:]
+            out += [bytes([int(piece[:2], 16)]), piece[2:]]
         except ValueError:
-            out += b"%" + piece
-    return out.decode(errors="replace")
+            out += [b"%", piece]
+    return b"".join(out).decode(errors="replace")
 
 
 def _beside(node: dict[str, Any]) -> Iterator[Any]:

@@ -6,6 +6,7 @@ Shape: calculator.
 from math import inf
 from typing import Final
 
+from goqueue.base.limits import SCHEMA_BREAKS_MAX
 from goqueue.core.schemas.definition import Break
 from goqueue.core.schemas.json_view import (
     FRACTION,
@@ -13,6 +14,7 @@ from goqueue.core.schemas.json_view import (
     View,
     Views,
     declared_types,
+    identity,
     is_number,
     largest,
     lower_bound,
@@ -53,12 +55,9 @@ def _values(writers: Views, reader: View, path: str, types: frozenset[str]) -> l
     values = values_of(writers, types)
     if values is None:
         return [Break(path, "only some values are allowed (enum, const)")]
-    lost = [value for value in values if not any(_is_same(value, one) for one in allowed)]
+    kept = set(map(identity, allowed))
+    lost = [value for value in values if identity(value) not in kept][:SCHEMA_BREAKS_MAX]
     return [Break(path, f"the value {ascii(value)[:60]} is not allowed") for value in lost]
-
-
-def _is_same(one: object, other: object) -> bool:
-    return one == other and isinstance(one, bool) == isinstance(other, bool)
 
 
 def _numbers(writers: Views, reader: View, path: str, *, is_whole: bool) -> list[Break]:

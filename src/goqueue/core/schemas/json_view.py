@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from math import ceil, floor, inf
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from goqueue.core.schemas.json_document import DRAFT_7, JsonDocument, Node
 
 
@@ -98,6 +100,13 @@ def type_of(value: Any) -> str:  # noqa: ANN401 - any JSON
         return "integer" if value.is_integer() else FRACTION
     named = {str: "string", list: "array", dict: "object", type(None): "null"}
     return named[type(value)]
+
+
+def identity(value: Any) -> bytes:  # noqa: ANN401 - any JSON
+    """Return what equal values have in common: 1.0 is 1, true is not."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return msgspec.json.encode(value, order="sorted")
 
 
 def own_values(view: View) -> list[Any] | None:

@@ -31,7 +31,7 @@ from goqueue.core.schemas.schema import Resolved, Schema
 
 MAIN_FILE: Final = "__main__.proto"
 INDEXES_MAX: Final = 32
-_BASE64: Final = re.compile(r"[A-Za-z0-9+/\s]+={0,2}\s*", re.ASCII)
+_BASE64: Final = re.compile(r"[A-Za-z0-9+/]+={0,2}", re.ASCII)
 _VARINT_BYTES_MAX: Final = 5
 _KNOWN: Final = {
     module.DESCRIPTOR.name: module.DESCRIPTOR.serialized_pb
@@ -144,9 +144,10 @@ class ProtoDefinition(Definition):
 
 def read_file(text: str) -> pb.FileDescriptorProto:
     """Return the file a schema text means."""
-    if _BASE64.fullmatch(text) and "{" not in text and ";" not in text:
+    bare = text.strip()
+    if _BASE64.fullmatch(bare):
         try:
-            return pb.FileDescriptorProto.FromString(binascii.a2b_base64(text))
+            return pb.FileDescriptorProto.FromString(binascii.a2b_base64(bare))
         except (binascii.Error, DecodeError) as error:
             raise InvalidSchemaError(f"invalid schema: no descriptor in base64: {error}") from error
     return ProtoParser(text).parse()
