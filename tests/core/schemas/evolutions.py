@@ -199,6 +199,53 @@ def _listed(schemas: list[Json]) -> Any:
         yield from _places(one)
 
 
+ANY = "any"
+_ANY: Json = {"$ref": f"#/definitions/{ANY}"}
+
+
+def closed(schema: Json) -> Json:
+    """Return a schema that takes no property it does not name, but those nobody ever names."""
+    whole = _close(schema)
+    free = _open_to({"items": _ANY})
+    if not isinstance(whole, dict):
+        return whole
+    if whole == _ANY:
+        return {**free, "definitions": {ANY: free}}
+    return {**whole, "definitions": {ANY: free}}
+
+
+def _open_to(schema: dict[str, Json]) -> dict[str, Json]:
+    patterns = {**schema.get("patternProperties", {}), "^qq": _ANY}
+    return {**schema, "patternProperties": patterns, "additionalProperties": False}
+
+
+def _close(schema: Json) -> Json:
+    if schema is True or schema == {}:
+        return _ANY
+    if schema is False:
+        return False
+    made = dict(schema)
+    for keyword in ("properties", "patternProperties"):
+        if keyword in made:
+            made[keyword] = {name: _close(one) for name, one in made[keyword].items()}
+    made.setdefault("items", True)
+    for keyword in ("items", "anyOf", "oneOf", "allOf"):
+        if keyword in made:
+            value = made[keyword]
+            made[keyword] = list(map(_close, value)) if isinstance(value, list) else _close(value)
+    if isinstance(made.get("additionalItems"), dict):
+        made["additionalItems"] = _close(made["additionalItems"])
+    return _close_beside(made)
+
+
+def _close_beside(made: dict[str, Json]) -> Json:
+    beside = made.get("additionalProperties", True)
+    if beside is True or beside == {}:
+        return _open_to(made)
+    made["additionalProperties"] = _close(beside)
+    return made
+
+
 class ValueMaker:
     """Makes values a schema may take; who asks keeps those that fit."""
 
