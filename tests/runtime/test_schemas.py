@@ -390,7 +390,7 @@ def test_misfits_are_kept_where_the_topic_says_so() -> None:
         assert results[0].message.endswith(f"{UNFIT} (kept in t.dlq)")
         assert [(one.key, one.value) for one in letters] == [(b"k", BAD)]
         assert (letters[0].headers or {})["h"] == b"1"
-        assert (story.reason, story.original_topic) == ("schema_violation", "t")
+        assert (story.reason, story.original_topic) == ("SCHEMA_VIOLATION", "t")
         assert story.last_error == f"subject t version 1: {UNFIT}"
         await rig.stop()
 

@@ -18,7 +18,7 @@ from goqueue.runtime.clock import Clock
 from goqueue.runtime.dead_letters import Topics
 from goqueue.runtime.topic import Topic
 
-REASON: Final = "schema_violation"
+REASON: Final = "SCHEMA_VIOLATION"
 
 
 class Rejects:
