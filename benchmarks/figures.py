@@ -233,6 +233,18 @@ FIGURES: tuple[Figure, ...] = (
         at_least=5,
         compute=against(
             ("schema", "enforced", "rate"), ("schema", "enforced", "rate"), peer="jsonschema"
+        work="partitions that move to a new member stand still",
+        unit="ms",
+        at_most=1_000,
+        compute=alone(("rebalance", "a fourth joins", "moved pause")),
+    ),
+    Figure(
+        work="p99 of those that do not move, after against before",
+        unit="x",
+        at_most=1.5,
+        compute=within(
+            ("rebalance", "a fourth joins", "others p99 after"),
+            ("rebalance", "a fourth joins", "others p99 before"),
         ),
     ),
 )

@@ -19,7 +19,7 @@ from benchmarks.results import GOQUEUE
 
 LINGER_MS = 5
 PREFETCH_MESSAGES = 10_000
-IN_FLIGHT_MESSAGES = 20_000
+KEYED_PREFETCH_MESSAGES = 2_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,17 +92,20 @@ class GoQueueClient(Client):
 
     def consume_by_key(self, topic: str, *, count: int) -> float:
         """Do the same with the messages of a key one after the other."""
-        return self._consume(topic, count, ordering="key")
+        # Beyond a message for each of many keys there is nothing to fetch ahead.
+        return self._consume(topic, count, ordering="key", prefetch=KEYED_PREFETCH_MESSAGES)
 
-    def _consume(self, topic: str, count: int, ordering: str) -> float:
+    def _consume(
+        self, topic: str, count: int, *, ordering: str, prefetch: int = PREFETCH_MESSAGES
+    ) -> float:
         size = left = 0
         with goqueue.connect(self.address) as client:
             consumer = client.consumer(
                 topic,
                 [topic],
                 ordering=ordering,
-                prefetch=PREFETCH_MESSAGES,
-                max_in_flight=IN_FLIGHT_MESSAGES,
+                prefetch=prefetch,
+                max_in_flight=2 * prefetch,
             )
             left = count
             start = time.perf_counter()

@@ -14,6 +14,7 @@ from benchmarks.workloads import (
     partitions,
     publish,
     read,
+    rebalance,
     restart,
     schema,
 )
@@ -30,6 +31,7 @@ WORKLOADS: tuple[Workload, ...] = (
     memory.WORKLOAD,
     partitions.WORKLOAD,
     log_size.WORKLOAD,
+    rebalance.WORKLOAD,
     ack_cost.WORKLOAD,
     delays.WORKLOAD,
     schema.WORKLOAD,
