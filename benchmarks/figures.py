@@ -233,6 +233,9 @@ FIGURES: tuple[Figure, ...] = (
         at_least=5,
         compute=against(
             ("schema", "enforced", "rate"), ("schema", "enforced", "rate"), peer="jsonschema"
+        ),
+    ),
+    Figure(
         work="partitions that move to a new member stand still",
         unit="ms",
         at_most=1_000,
