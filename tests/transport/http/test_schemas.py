@@ -236,3 +236,26 @@ def test_hostile_bodies_are_refused(server: Running) -> None:
     assert http.post(VERSIONS, json={"schema": "{}", "references": many}).status_code == 422
     assert http.post("/schemas/subjects/a b/versions", json={"schema": "{}"}).status_code == 400
     assert http.get("/schemas/subjects").json() == []
+
+
+def test_a_transaction_is_no_way_around(server: Running) -> None:
+    """What is published in a transaction is judged, too; the good ones are committed."""
+    http = server.client
+    http.post("/topics", json={"name": "orders", "num_partitions": 1})
+    http.post(VERSIONS, json=text(ORDER))
+    http.patch("/topics/orders/config", json={"schema_validation": "on"})
+    who = http.post("/producers/init", json={"transactional_id": "t"}).json()
+    who = {"producer_id": who["producer_id"], "epoch": who["epoch"], "transactional_id": "t"}
+    http.post("/transactions/begin", json=who)
+    message = {**who, "topic": "orders", "partition": 0}
+
+    for _ in range(2):
+        bad = {**message, "value": "{}", "sequence": 0}
+        refused = http.post("/transactions/publish", json=bad)
+        assert refused.status_code == 422, refused.text
+        assert refused.json()["code"] == "schema_violation"
+    good = {**message, "value": '{"id": 1}', "sequence": 1}
+    assert http.post("/transactions/publish", json=good).json()["offset"] == 0
+    assert http.post("/transactions/commit", json=who).status_code == 200
+    read = http.get("/topics/orders/partitions/0/messages?offset=0").json()["messages"]
+    assert [one["value"] for one in read] == ['{"id": 1}']

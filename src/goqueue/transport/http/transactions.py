@@ -12,7 +12,6 @@ from goqueue.base.errors import (
     GoQueueError,
     InvalidRequestError,
     OutOfOrderSequenceError,
-    SchemaViolationError,
     UnknownProducerError,
 )
 from goqueue.base.ids import Epoch, ProducerId, Sequence, TopicName
@@ -26,6 +25,7 @@ from goqueue.core.tx.producer import ABORT, COMMIT, Identity, TxProducer
 from goqueue.core.tx.states import IDLE, State
 from goqueue.runtime.broker import TX_TOPIC, Broker
 from goqueue.runtime.partition import Published
+from goqueue.runtime.topic import outcomes_of
 from goqueue.transport.http.call import Call, parse_int64
 from goqueue.transport.http.drafts import draft_one
 from goqueue.transport.http.operation import Operation
@@ -297,11 +297,11 @@ def _placed(outcome: Published | GoQueueError) -> TransactionPublished:
         raise OutOfOrderSequenceError(f"sequence check failed: {outcome.message}")
     if isinstance(outcome, GoQueueError):
         raise outcome
-    if outcome.misfits:
-        raise SchemaViolationError(next(iter(outcome.misfits.values())))
-    return TransactionPublished(
-        partition=outcome.partition, offset=outcome.base_offset, duplicate=outcome.is_duplicate
-    )
+    (place,) = outcomes_of(outcome, 1)
+    if isinstance(place, GoQueueError):
+        raise place
+    partition, offset = place
+    return TransactionPublished(partition=partition, offset=offset, duplicate=outcome.is_duplicate)
 
 
 def _state(producer: TxProducer) -> TransactionState:
