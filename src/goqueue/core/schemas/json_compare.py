@@ -31,7 +31,8 @@ from goqueue.core.schemas.json_view import (
     values_of,
 )
 
-ALTERNATIVES_MAX: Final = 64
+CHOICES_MAX: Final = 8
+"""Choices of the writer that are looked into, one within the other."""
 VALUES_MAX: Final = 1_000
 _OPAQUE: Final = ("$dynamicRef", "$recursiveRef", "unevaluatedProperties", "unevaluatedItems")
 
@@ -76,50 +77,55 @@ class JsonComparison:
             return []
         self._open.add(key)
         try:
-            return self._compare(flat, reader, path, expanded=frozenset())
+            return self._compare(flat, reader, path, is_split=False, choices=0)
         finally:
             self._open.discard(key)
 
     def _compare(
-        self, writers: Views, reader: View, path: str, *, expanded: frozenset[int]
+        self, writers: Views, reader: View, path: str, *, is_split: bool, choices: int
     ) -> list[Break]:
         """Compare as a whole and, where that does not do, alternative by alternative."""
         breaks = self._compare_whole(writers, reader, path)
-        if not breaks:
-            return []
-        alternatives = self._alternatives(writers, reader, expanded)
-        if alternatives is None:
+        if not breaks or choices >= CHOICES_MAX:
             return breaks
-        done, branches = alternatives
         self._steps += 1
         if self._steps > SCHEMA_COMPARE_STEPS_MAX:
             raise _TooComplexError
+        rest, branches = self._take_choice(writers)
+        if not branches and not is_split:
+            is_split, branches = True, self._by_type(writers, reader)
+        if not branches:
+            return breaks
         for branch in branches:
-            flat = flatten([*writers, branch])
+            flat = flatten([*rest, branch])
             if flat is None:
                 continue
-            breaks = self._compare(flat, reader, path, expanded=expanded | {done})
+            breaks = self._compare(flat, reader, path, is_split=is_split, choices=choices + 1)
             if breaks:
                 return breaks
         return []
 
-    def _alternatives(
-        self, writers: Views, reader: View, expanded: frozenset[int]
-    ) -> tuple[int, list[View]] | None:
-        """Return a choice the writer has that was not looked into, branch by branch."""
-        if len(expanded) >= ALTERNATIVES_MAX.bit_length():
-            return None
-        for view in writers:
+    def _take_choice(self, writers: Views) -> tuple[list[View], list[View]]:
+        """Return the writers without their first choice, and the branches of that choice."""
+        for number, view in enumerate(writers):
             for keyword in ("anyOf", "oneOf"):
                 branches = view.get(keyword)
-                if isinstance(branches, list) and id(branches) not in expanded:
-                    return id(branches), [view.inside(branch) for branch in branches]
-        if 0 in expanded or not (reader.get("anyOf") or reader.get("oneOf")):
-            return None
-        types = sorted({_plain(name) for name in types_of(writers)})
-        nodes: list[Node] = [{"type": name} for name in types]
+                if isinstance(branches, list) and isinstance(view.node, dict):
+                    made: Node = {k: v for k, v in view.node.items() if k not in {keyword, "allOf"}}
+                    self._made.append(made)
+                    rest = [*writers[:number], view.inside(made), *writers[number + 1 :]]
+                    return rest, [view.inside(branch) for branch in branches]
+        return list(writers), []
+
+    def _by_type(self, writers: Views, reader: View) -> list[View]:
+        """Return the types of the writers one by one, where the reader has branches for them."""
+        if not (reader.get("anyOf") or reader.get("oneOf")):
+            return []
+        nodes: list[Node] = [
+            {"type": name} for name in sorted({_plain(name) for name in types_of(writers)})
+        ]
         self._made += nodes
-        return 0, [reader.inside(node) for node in nodes]
+        return [reader.inside(node) for node in nodes]
 
     def _compare_whole(self, writers: Views, reader: View, path: str) -> list[Break]:
         if any(self._is_equal(view, reader) for view in writers):
@@ -134,6 +140,8 @@ class JsonComparison:
             if reader.is_draft_7:
                 return breaks
         types = types_of(writers)
+        if not types:
+            return []
         values = values_of(writers, types)
         if values is not None and len(values) <= VALUES_MAX:
             told = self._check_values(values, reader, path)
@@ -247,13 +255,14 @@ class JsonComparison:
         theirs, ours = flatten([other]), flatten(writers)
         if theirs is None or ours is None:
             return True
-        if not types_of(ours) & types_of(theirs):
+        common = types_of(ours) & types_of(theirs)
+        if not common:
             return True
         if _named_apart(ours, theirs):
             return True
         required = {name for view in ours for name in view.get("required") or ()}
         required &= {name for view in theirs for name in view.get("required") or ()}
-        if types_of(ours) | types_of(theirs) != {"object"}:
+        if common != {"object"}:
             return False
         return any(_named_apart(_at(ours, name), _at(theirs, name)) for name in required)
 

@@ -10,7 +10,7 @@ from goqueue.core.schemas.definition import Break
 from goqueue.core.schemas.json_arrays import Comparison
 from goqueue.core.schemas.json_document import Node
 from goqueue.core.schemas.json_scalars import sizes
-from goqueue.core.schemas.json_view import View, Views
+from goqueue.core.schemas.json_view import View, Views, hidden_in
 
 
 def breaks(compare: Comparison, writers: Views, reader: View, path: str) -> list[Break]:
@@ -21,11 +21,16 @@ def breaks(compare: Comparison, writers: Views, reader: View, path: str) -> list
         for name in reader.get("required") or ()
         if name not in required
     ]
-    names = {name: None for view in (*writers, reader) for name in _properties(view)}
+    hidden = hidden_in(writers)
+    if hidden is None:
+        return [Break(path, "there are too many choices to be compared")]
+    names = {name: None for view in (*writers, reader, *hidden) for name in _properties(view)}
     for name in names:
-        is_there = name in required
+        is_there = name in required or any(_speaks_of(compare, one, name) for one in hidden)
         found += _property(compare, writers, reader, path, name, is_there=is_there)
     found += _patterns(compare, writers, reader, path)
+    if _pattern_properties(reader) and any(_has_others(view) for view in hidden):
+        found.append(Break(path, "patternProperties cannot be compared with choices"))
     found += _others(compare, writers, reader, path)
     found += _names(compare, writers, reader, path)
     found += _dependencies(compare, writers, reader, path, required)
@@ -61,6 +66,20 @@ def _declared(compare: Comparison, view: View, name: str) -> list[Node]:
         for pattern, node in _pattern_properties(view).items()
         if compare.matches(pattern, name)
     ]
+
+
+def _speaks_of(compare: Comparison, view: View, name: str) -> bool:
+    """Tell whether a schema says anything of a property."""
+    return (
+        bool(_declared(compare, view, name))
+        or name in (view.get("required") or ())
+        or not _is_open(view.get("additionalProperties"))
+    )
+
+
+def _has_others(view: View) -> bool:
+    """Tell whether a schema says something of properties it does not name."""
+    return bool(_pattern_properties(view)) or not _is_open(view.get("additionalProperties"))
 
 
 def _property(

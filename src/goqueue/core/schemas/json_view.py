@@ -37,6 +37,10 @@ Views = Sequence[View]
 
 FRACTION: Final = "number with a fraction"
 ALL_TYPES: Final = frozenset({"null", "boolean", "object", "array", "string", "integer", FRACTION})
+DEPTH: Final = 2
+BRANCHES: Final = 16
+"""How far choices are looked into for the types they leave; further it only says less."""
+HIDDEN: Final = 1_000
 NUMBERS: Final = frozenset({"integer", FRACTION})
 FINITE_TYPES: Final[dict[str, list[Any]]] = {"null": [None], "boolean": [False, True]}
 
@@ -68,15 +72,53 @@ def flatten(views: Iterable[View]) -> list[View] | None:
     return flat
 
 
-def types_of(views: Views) -> frozenset[str]:
-    """Return the types a value that fits may have."""
+def hidden_in(views: Views) -> list[View] | None:
+    """Return what stands in choices and conditions, which may or may not hold.
+
+    None if there is too much of it to look at.
+    """
+    found: list[View] = []
+    waiting = [(view, part) for view in views for part in _conditional(view)]
+    while waiting:
+        view, part = waiting.pop()
+        if len(found) > HIDDEN:
+            return None
+        flat = flatten([view.inside(part)]) or []
+        found += flat
+        waiting += [(one, inner) for one in flat for inner in _conditional(one)]
+    return found
+
+
+def _conditional(view: View) -> list[Node]:
+    parts = [part for keyword in ("anyOf", "oneOf") for part in view.get(keyword) or ()]
+    parts += [view.get(keyword) for keyword in ("if", "then", "else")]
+    for keyword in ("dependencies", "dependentSchemas"):
+        parts += (view.get(keyword) or {}).values()
+    return [part for part in parts if isinstance(part, dict)]
+
+
+def types_of(views: Views, depth: int = DEPTH) -> frozenset[str]:
+    """Return the types a value that fits may have; choices are looked into to a small depth."""
     types = ALL_TYPES
     for view in views:
         types &= declared_types(view)
         values = own_values(view)
         if values is not None:
             types &= {type_of(value) for value in values}
+        for keyword in ("anyOf", "oneOf"):
+            branches = view.get(keyword)
+            if isinstance(branches, list) and depth and len(branches) <= BRANCHES:
+                types &= _types_of_any([view.inside(branch) for branch in branches], depth - 1)
     return types
+
+
+def _types_of_any(branches: Views, depth: int) -> frozenset[str]:
+    found: frozenset[str] = frozenset()
+    for branch in branches:
+        flat = flatten([branch])
+        if flat is not None:
+            found |= types_of(flat, depth)
+    return found
 
 
 def declared_types(view: View) -> frozenset[str]:
