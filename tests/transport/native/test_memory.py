@@ -74,7 +74,8 @@ def test_a_reader_that_does_not_read_holds_one_reply(served: Served, crowd: Exit
 
     assert served.resident_bytes() - before < 32 * MiB + SLACK_BYTES
     answered = [packet.correlation for _ in wanted if (packet := slow.receive())]
-    assert answered == wanted
+    # Each carries its number: one that waited for the disk may come behind the next.
+    assert sorted(answered) == wanted
 
 
 def test_readers_that_do_not_read_share_one_budget(served: Served, crowd: ExitStack) -> None:
