@@ -1,7 +1,6 @@
 """Compaction in a broker at work: nothing that was promised is lost, and nobody has to wait."""
 
 import asyncio
-import itertools
 import threading
 from collections.abc import Coroutine
 from random import Random
@@ -215,6 +214,10 @@ def test_a_topic_that_keeps_everything_is_not_compacted() -> None:
     run(main())
 
 
+WRITES = 2_000
+"""Enough for many rounds, and an end, so that readers catch up on any machine."""
+
+
 class Crowd:
     """Writers and readers of a topic, at it until they are told to stop."""
 
@@ -227,7 +230,7 @@ class Crowd:
 
     async def write(self) -> None:
         dice = Random(1)
-        for number in itertools.count():
+        for number in range(WRITES):
             if self.is_over:
                 return
             key, value = f"{dice.randrange(20)}", f"{number} {'x' * 200}"
@@ -267,9 +270,10 @@ def test_publishing_and_reading_go_on_meanwhile() -> None:
         crowd = Crowd(stage)
         tasks = [asyncio.create_task(one) for one in (crowd.write(), crowd.read(0), crowd.read(1))]
         removed = 0
-        while min(crowd.reads) < 5 or removed <= 100:
-            if len(log.sealed) < 4:
-                await topic.partition(0).watch()
+        while min(crowd.reads) < 5:
+            if len(log.sealed) < 4 and not tasks[0].done():
+                news = topic.partition(0).watch()
+                await asyncio.wait([news, tasks[0]], return_when=asyncio.FIRST_COMPLETED)
                 continue
             (result,) = await stage.broker.compactor.compact(topic)
             assert result.error is None
@@ -277,6 +281,7 @@ def test_publishing_and_reading_go_on_meanwhile() -> None:
         crowd.is_over = True
         await asyncio.gather(*tasks)
 
+        assert removed > 100
         assert await state_of(topic) == crowd.expected
         topic = await stage.restart()
         assert await state_of(topic) == crowd.expected
