@@ -250,4 +250,30 @@ FIGURES: tuple[Figure, ...] = (
             ("rebalance", "a fourth joins", "others p99 before"),
         ),
     ),
+    Figure(
+        work="publish in transactions of 1000 against plain, 8 producers",
+        unit="x",
+        at_least=0.7,
+        compute=within(
+            ("tx", "in transactions, 8 producers", "rate"), ("tx", "plain, 8 producers", "rate")
+        ),
+    ),
+    Figure(
+        work="read committed with 10 % aborted against uncommitted",
+        unit="x",
+        at_least=0.9,
+        compute=within(("tx", "read_committed", "rate"), ("tx", "read_uncommitted", "rate")),
+    ),
+    Figure(
+        work="begin, one message, commit, p99",
+        unit="ms",
+        at_most=15,
+        compute=alone(("tx", "begin, one message, commit", "p99")),
+    ),
+    Figure(
+        work="start a broker with 100,000 aborted transactions",
+        unit="s",
+        at_most=3,
+        compute=alone(("tx", "restart", "serve"), scale=1e-3),
+    ),
 )

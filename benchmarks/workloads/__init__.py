@@ -17,6 +17,7 @@ from benchmarks.workloads import (
     rebalance,
     restart,
     schema,
+    tx,
 )
 
 WORKLOADS: tuple[Workload, ...] = (
@@ -35,4 +36,5 @@ WORKLOADS: tuple[Workload, ...] = (
     ack_cost.WORKLOAD,
     delays.WORKLOAD,
     schema.WORKLOAD,
+    tx.WORKLOAD,
 )

@@ -22,9 +22,8 @@ log = getLogger("goqueue.transaction")
 
 
 class SendFields(TypedDict, total=False):
-    """What a message may have beside its value."""
+    """What a message may have beside its key and value."""
 
-    key: bytes | None
     headers: Mapping[str, bytes | str] | None
     priority: Priority | str | int | None
     partition: int | None
@@ -107,14 +106,20 @@ class Transaction(_Open):
         self._run = run
 
     def send(
-        self, value: bytes | None, *, topic: str | None = None, **fields: Unpack[SendFields]
+        self,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        topic: str | None = None,
+        **fields: Unpack[SendFields],
     ) -> SendFuture:
         """Queue one message, of the producer's topic or of another, and return its future."""
         if topic is None:
-            return self._send(value, **fields)
+            # Most messages have no more than this, and passing on nothing costs least.
+            return self._send(value, key=key, **fields) if fields else self._send(value, key=key)
         self._check_open()
         gatherer = self._session.gatherers.get(topic) or self._run(self._session.learn(topic))
-        return gatherer.send(value, **fields)
+        return gatherer.send(value, key=key, **fields)
 
     def begin(self) -> None:
         """Begin; ``with`` does so by itself."""
@@ -159,13 +164,19 @@ class AsyncTransaction(_Open):
         self._starting = starting
 
     def send(
-        self, value: bytes | None, *, topic: str | None = None, **fields: Unpack[SendFields]
+        self,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        topic: str | None = None,
+        **fields: Unpack[SendFields],
     ) -> SendFuture:
         """Queue one message, of the producer's topic or of another, and return its future."""
         if topic is None:
-            return self._send(value, **fields)
+            # Most messages have no more than this, and passing on nothing costs least.
+            return self._send(value, key=key, **fields) if fields else self._send(value, key=key)
         self._check_open()
-        return self._session.gatherer(topic).send(value, **fields)
+        return self._session.gatherer(topic).send(value, key=key, **fields)
 
     async def begin(self) -> None:
         """Begin; ``async with`` does so by itself."""

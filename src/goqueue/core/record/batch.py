@@ -54,6 +54,9 @@ DEDUP_ID_COLUMN: Final = 0x08
 COLUMN_SETS: Final = 0x10
 
 FIELDS: Final = struct.Struct(">BBBBIIqQHQIQ6x")
+_ROWS: Final = struct.Struct(">I")
+_ROWS_AT: Final = 4
+"""Where among the fields the number of rows is."""
 _REPEAT: Final = struct.Struct(">IIq")
 LAYOUT: Final = 1
 ALIGNMENT_BYTES: Final = 8
@@ -236,6 +239,11 @@ def batch_fields(header: FrameHeader, frame: Buffer) -> BatchFields:
     if bool(header.flags & COMPRESSED) != (fields.compression is not None):
         raise CorruptFrameError("batch and frame disagree about compression")
     return fields
+
+
+def batch_rows(header: FrameHeader, frame: Buffer) -> int:
+    """Return how many messages a batch frame whose checksum holds says it has."""
+    return int(_ROWS.unpack_from(frame, header.size - header.headers_size + _ROWS_AT)[0])
 
 
 def batch_payload(fields: BatchFields, header: FrameHeader, frame: Buffer) -> pa.Buffer:

@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from goqueue.base.ids import Offset
-from goqueue.core.record.batch import batch_fields, decode_batch, pack_batch
+from goqueue.core.record.batch import batch_fields, batch_rows, decode_batch, pack_batch
 from goqueue.core.record.frame import Buffer, FrameHeader, read_header
 from goqueue.core.record.repack import ROWS_AS_BATCH_MIN, drafts_in
 from goqueue.core.record.row import encode_row
@@ -24,7 +24,7 @@ def cut_frames(frames: memoryview, keep: BitMap64) -> list[Buffer]:
         header = read_header(frames, position)
         end = position + header.size
         frame = frames[position:end]
-        rows = batch_fields(header, frame).rows if header.is_batch else 1
+        rows = batch_rows(header, frame) if header.is_batch else 1
         kept = keep.range_cardinality(header.offset, header.offset + rows)
         if header.is_hole:
             # It says where to go on, whether or not its own offsets are wanted.
