@@ -37,7 +37,7 @@ class Proxy:
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         self._plans: dict[int, deque[Fate]] = defaultdict(deque)
         self._changed = threading.Condition()
-        self._seen: dict[int, int] = defaultdict(int)
+        self.seen: dict[int, int] = defaultdict(int)
         self.sockets: set[socket.socket] = set()
         self.released = threading.Event()
         self.is_reachable = True
@@ -68,7 +68,7 @@ class Proxy:
     def wait_for(self, operation: Operation, count: int = 1) -> None:
         """Return when the broker has answered so many requests of a kind."""
         with self._changed:
-            assert self._changed.wait_for(lambda: self._seen[operation] >= count, SECONDS_MAX)
+            assert self._changed.wait_for(lambda: self.seen[operation] >= count, SECONDS_MAX)
 
     # In threads.
 
@@ -94,7 +94,7 @@ class Proxy:
 
     def note(self, operation: int) -> None:
         with self._changed:
-            self._seen[operation] += 1
+            self.seen[operation] += 1
             self._changed.notify_all()
 
 

@@ -1,0 +1,113 @@
+"""Transactions over a bad network: what is lost is asked again, what is late changes nothing."""
+
+from collections.abc import Iterator
+
+import pytest
+
+import goqueue
+from goqueue.base.errors import ConnectionLostError, InvalidTransactionStateError
+from goqueue.wire.packet import Operation
+from tests.client.consuming import eventually, lag, publish, take
+from tests.client.proxy import Fate, Proxy
+
+
+@pytest.fixture
+def proxy(address: str) -> Iterator[Proxy]:
+    with Proxy(address) as between:
+        yield between
+
+
+@pytest.fixture
+def far(proxy: Proxy) -> Iterator[goqueue.Client]:
+    with goqueue.connect(proxy.address, timeout=20) as client:
+        yield client
+
+
+def values(client: goqueue.Client, topic: str) -> list[bytes]:
+    return sorted(message.value or b"" for message in client.read(topic))
+
+
+@pytest.mark.parametrize("fate", [Fate.LOSE_REQUEST, Fate.LOSE_REPLY])
+@pytest.mark.parametrize(
+    "operation", [Operation.TX_INIT, Operation.TX_BEGIN, Operation.PRODUCE, Operation.TX_END]
+)
+def test_a_lost_connection_leaves_one_copy(
+    proxy: Proxy,
+    far: goqueue.Client,
+    client: goqueue.Client,
+    topic: str,
+    operation: Operation,
+    fate: Fate,
+) -> None:
+    """Whichever request or answer is lost, the transaction is committed once (unknown outcomes)."""
+    proxy.plan(operation, fate, fate)
+    with far.producer(topic, transactional_id=topic) as producer:
+        for number in range(3):
+            with producer.transaction() as tx:
+                tx.send(b"%d" % number)
+                tx.commit(token=str(number))
+        assert int(producer.last_token) == 2
+    assert values(client, topic) == [b"0", b"1", b"2"]
+    assert client.list_transactions(open_only=True) == []
+
+
+def test_a_late_commit_does_not_end_the_next(
+    proxy: Proxy, far: goqueue.Client, client: goqueue.Client, topic: str
+) -> None:
+    """A commit that arrives when its transaction is over changes nothing any more."""
+    proxy.plan(Operation.TX_END, Fate.DELAY)
+    with far.producer(topic, transactional_id=topic) as producer:
+        with producer.transaction() as tx:
+            tx.send(b"first")
+        following = producer.transaction()
+        following.begin()
+        following.send(b"second").result(30)
+        ended = proxy.seen[Operation.TX_END]
+        proxy.release()
+        proxy.wait_for(Operation.TX_END, ended + 1)
+        assert values(client, topic) == [b"first"]
+        assert client.describe_transaction(topic).state == "Ongoing"
+        following.abort()
+    assert values(client, topic) == [b"first"]
+
+
+def test_a_lost_hold_gives_the_messages_back(
+    proxy: Proxy, far: goqueue.Client, client: goqueue.Client, topic: str
+) -> None:
+    """Nobody knows whether they are held: the transaction is undone, they come again once."""
+    publish(client, topic, 5)
+    proxy.plan(Operation.TX_HOLD, Fate.LOSE_REPLY)
+    with (
+        far.consumer(topic, [topic]) as consumer,
+        far.producer(f"{topic}", transactional_id=topic) as producer,
+    ):
+        first = take(consumer, 5)
+        tx = producer.transaction()
+        tx.begin()
+        for message in first:
+            tx.ack(message)
+        with pytest.raises(ConnectionLostError):
+            tx.commit()
+        again = take(consumer, 5)
+        assert {one.value for one in again} == {one.value for one in first}
+        with producer.transaction() as tx:
+            for message in again:
+                tx.ack(message)
+        eventually(lambda: lag(client, topic) == 0)
+
+
+def test_a_client_that_is_cut_off_is_told_in_the_end(
+    proxy: Proxy, far: goqueue.Client, client: goqueue.Client, topic: str
+) -> None:
+    """An operator ended its transaction meanwhile: the commit says so, and the next one works."""
+    with far.producer(topic, transactional_id=topic) as producer:
+        tx = producer.transaction()
+        tx.begin()
+        tx.send(b"undone").result(30)
+        proxy.cut()
+        assert client.abort_transaction(topic).state == "CompleteAbort"
+        with pytest.raises(InvalidTransactionStateError):
+            tx.commit()
+        with producer.transaction() as tx:
+            tx.send(b"done")
+    assert values(client, topic) == [b"done"]
