@@ -108,7 +108,7 @@ class Broker:
             self._tx_state,
             self._topics,
             self.consume,
-            Producers(self.init_producer, self.renew_producer),
+            Producers(self.init_producer, self.renew_producer, self._identities.bind),
             clock=self.clock,
             metrics=TxMetrics(self.metrics),
         )
@@ -345,6 +345,10 @@ class Broker:
     def next_producer_id(self) -> int:
         """The id the next new producer gets."""
         return self._identities.next_id
+
+    def check_free(self, producer_id: int) -> None:
+        """Refuse who has transactions and wants to do something outside them."""
+        self._identities.check_free(producer_id)
 
     def renew_producer(self, *, producer_id: int, epoch: int) -> ProducerStamp:
         """Begin the next life of a producer; the earlier ones are fenced from now on."""

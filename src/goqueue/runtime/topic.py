@@ -251,6 +251,8 @@ class Topic:
         stamp = frames[0].stamp
         if stamp.is_idempotent:
             self._identities.check(producer_id=stamp.producer_id, epoch=stamp.epoch)
+            if not ticket.number:
+                self._identities.check_free(stamp.producer_id)
         target.check_writable()
         await target.make_room(sum(len(frame.frame) for frame in frames))
         # From here to the append nothing awaits: what is judged is what is written.

@@ -67,6 +67,8 @@ class Producers(NamedTuple):
 
     init: Callable[[], ProducerStamp]
     renew: Callable[..., ProducerStamp]
+    bind: Callable[[int], None]
+    """Says who publishes in transactions only."""
 
 
 class Transactions:
@@ -116,6 +118,7 @@ class Transactions:
             hosted = HostedTxProducer(producer, self._state)
             self._producers[producer.name] = hosted
             self._names[producer.producer_id] = producer.name
+            self._identities.bind(producer.producer_id)
         self._endings.abort_strays(self._producers.values())
 
     def start(self) -> None:
@@ -177,6 +180,7 @@ class Transactions:
             hosted.commit(decision.events)
             producer.touch(self._clock.monotonic_ms())
             self._names[stamp.producer_id] = checked
+            self._identities.bind(stamp.producer_id)
             hosted.renewed_from = who
             await hosted.durable()
         return Life(stamp, producer.token)

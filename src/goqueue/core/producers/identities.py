@@ -8,7 +8,12 @@ from typing import Final
 
 import msgspec
 
-from goqueue.base.errors import InvalidRequestError, ProducerFencedError, UnknownProducerError
+from goqueue.base.errors import (
+    InvalidRequestError,
+    InvalidTransactionStateError,
+    ProducerFencedError,
+    UnknownProducerError,
+)
 from goqueue.base.ids import Epoch, ProducerId
 from goqueue.core.decision import Decision
 from goqueue.core.record.stamp import ProducerStamp
@@ -40,6 +45,7 @@ class Identities:
         self._next_id = 1
         self._end_id = 1
         self._epochs: dict[int, int] = {}
+        self._bound: set[int] = set()
 
     @property
     def next_id(self) -> int:
@@ -80,6 +86,17 @@ class Identities:
         if epoch > current:
             raise UnknownProducerError(
                 f"producer {producer_id} epoch {epoch} was never begun; {current} is current"
+            )
+
+    def bind(self, producer_id: int) -> None:
+        """Let a producer publish in transactions only. Their coordinator says so at each start."""
+        self._bound.add(producer_id)
+
+    def check_free(self, producer_id: int) -> None:
+        """Refuse what is not done in a transaction by a producer that has them."""
+        if producer_id in self._bound:
+            raise InvalidTransactionStateError(
+                f"producer {producer_id} is transactional: it publishes in transactions only"
             )
 
     def apply(self, event: Event) -> None:

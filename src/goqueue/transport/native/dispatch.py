@@ -134,6 +134,7 @@ class Dispatch:
 
     async def _init_producer(self, call: calls.InitProducer, _: Beside) -> Reply:
         if call.producer_id:
+            self._broker.check_free(call.producer_id)
             stamp = self._broker.renew_producer(producer_id=call.producer_id, epoch=call.epoch)
         else:
             stamp = self._broker.init_producer()
