@@ -79,7 +79,7 @@ def test_a_dedup_id_and_a_transaction_exclude_each_other() -> None:
     async def main() -> None:
         rig = Rig()
         await rig.start()
-        rig.broker.create_topic("once", partitions=1, dedup_window_ms=60_000)
+        rig.broker.create_topic("once", partitions=1, settings={"dedup_window_ms": "5m"})
         life = await rig.broker.transactions.init("t")
         who = Identity(producer_id=life.stamp.producer_id, epoch=life.stamp.epoch)
         number = await rig.broker.transactions.begin(who)
