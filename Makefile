@@ -13,16 +13,19 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 	--no-annotate --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check bench fuzz fmt clean lock
+.PHONY: help run serve test check bench fuzz fmt clean lock
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[.a-z]+:.*## / {printf "  %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-run: $(READY) ## start a broker on ./data
+run: $(READY) ## see everything at work until Ctrl-C; ARGS=--seconds=30 ends by itself
+	@$(BIN)/goqueue demo $(ARGS)
+
+serve: $(READY) ## start a broker on ./data
 	@$(BIN)/goqueue serve --data ./data $(ARGS)
 
 test: $(READY) ## run the tests; ARGS goes to pytest, e.g. ARGS="-k codec"
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
 
 check: $(READY) ## format, lint, types and layers, all reported before failing
 	@failed=; \
@@ -49,7 +52,7 @@ clean: ## remove .venv, caches and build output; ./data stays
 	@find src tests $(wildcard benchmarks) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 lock: $(READY) ## pin the dependencies again; ARGS=--upgrade takes newer ones
-	@$(COMPILE) $(ARGS) --extra dev pyproject.toml --output-file requirements.lock
+	@$(COMPILE) $(ARGS) --extra dev --extra spark pyproject.toml --output-file requirements.lock
 	@$(COMPILE) $(ARGS) --extra bench --constraint requirements.lock pyproject.toml \
 		--output-file requirements-bench.lock
 

@@ -86,6 +86,11 @@ class Child:
                 total += process.memory_info().rss
         return total
 
+    def processor_seconds(self) -> float:
+        """Return how long the process has kept a processor busy."""
+        times = psutil.Process(self._process.pid).cpu_times()
+        return float(times.user + times.system)
+
     def stop(self) -> None:
         """Ask the process to end, and insist if it does not."""
         if self._process.poll() is None:

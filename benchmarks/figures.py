@@ -70,12 +70,23 @@ DISK = ("latency", "disk", "p50")
 OPEN_LARGE = ("restart", "1024 MiB", "open")
 OPEN_SMALL = ("restart", "64 MiB", "open")
 
+SPARK_READ = ("spark", "batch read", "rate")
+SPARK_STREAM = ("spark", "stream read", "rate")
+SPARK_WRITE = ("spark", "batch write", "rate")
+SPARK_ARCHIVE = ("spark", "archive", "rate")
+
 FIGURES: tuple[Figure, ...] = (
     Figure(
         work="publish 100 B against Redis Streams",
         unit="x",
         at_least=8,
         compute=against(PUBLISH, PUBLISH, peer="redis"),
+    ),
+    Figure(
+        work="publish 100 B against Redis Streams, its client without hiredis",
+        unit="x",
+        at_least=8,
+        compute=against(PUBLISH, PUBLISH, peer="redis-plain"),
     ),
     Figure(
         work="publish 100 B against Kafka",
@@ -94,6 +105,18 @@ FIGURES: tuple[Figure, ...] = (
         unit="x",
         at_least=40,
         compute=against(ARROW, OBJECTS, peer="redis"),
+    ),
+    Figure(
+        work="read objects against Redis XREAD, its client without hiredis",
+        unit="x",
+        at_least=8,
+        compute=against(OBJECTS, OBJECTS, peer="redis-plain"),
+    ),
+    Figure(
+        work="read Arrow batches against Redis XREAD, its client without hiredis",
+        unit="x",
+        at_least=40,
+        compute=against(ARROW, OBJECTS, peer="redis-plain"),
     ),
     Figure(
         work="consume, one ack per message, against Redis XREADGROUP and batched XACK",
@@ -236,6 +259,18 @@ FIGURES: tuple[Figure, ...] = (
         ),
     ),
     Figure(
+        work="publish with tracing at 1 % against untraced",
+        unit="x",
+        at_least=0.97,
+        compute=within(("tracing", "at 1 %", "rate"), ("tracing", "untraced", "rate")),
+    ),
+    Figure(
+        work="publish with tracing at 100 % against untraced",
+        unit="x",
+        at_least=0.6,
+        compute=within(("tracing", "at 100 %", "rate"), ("tracing", "untraced", "rate")),
+    ),
+    Figure(
         work="partitions that move to a new member stand still",
         unit="ms",
         at_most=1_000,
@@ -275,5 +310,65 @@ FIGURES: tuple[Figure, ...] = (
         unit="s",
         at_most=3,
         compute=alone(("tx", "restart", "serve"), scale=1e-3),
+    ),
+    Figure(
+        work="Spark: batch read against Parquet",
+        unit="x",
+        at_least=0.5,
+        compute=against(SPARK_READ, SPARK_READ, peer="parquet"),
+    ),
+    Figure(
+        work="Spark: batch read against a source of tuples",
+        unit="x",
+        at_least=10,
+        compute=against(SPARK_READ, SPARK_READ, peer="tuples"),
+    ),
+    Figure(
+        work="Spark: a pushed filter on the last 5 % against all",
+        unit="x",
+        at_least=5,
+        compute=within(("spark", "the last 5 % by offset", "rate"), SPARK_READ),
+    ),
+    Figure(
+        work="Spark: stream read against batch read",
+        unit="x",
+        at_least=0.45,
+        compute=within(SPARK_STREAM, SPARK_READ),
+    ),
+    Figure(
+        work="Spark: stream read against a source of tuples",
+        unit="x",
+        at_least=6,
+        compute=against(SPARK_STREAM, SPARK_READ, peer="tuples"),
+    ),
+    Figure(
+        work="Spark: batch write against Parquet",
+        unit="x",
+        at_least=0.6,
+        compute=against(SPARK_WRITE, SPARK_WRITE, peer="parquet"),
+    ),
+    Figure(
+        work="Spark: exactly-once stream write against batch write",
+        unit="x",
+        at_least=0.6,
+        compute=within(("spark", "stream write, exactly once", "rate"), SPARK_WRITE),
+    ),
+    Figure(
+        work="Spark: topic to Parquet against Parquet to Parquet",
+        unit="x",
+        at_least=0.7,
+        compute=against(SPARK_ARCHIVE, SPARK_ARCHIVE, peer="parquet"),
+    ),
+    Figure(
+        work="Spark: from publish to a row in the sink at 1000/s, p50",
+        unit="ms",
+        at_most=1_000,
+        compute=alone(("spark-stream", "publish to sink", "p50")),
+    ),
+    Figure(
+        work="Spark: a worker reading 2 GiB",
+        unit="MB",
+        at_most=300,
+        compute=alone(("spark-stream", "worker reading 2 GiB", "resident")),
     ),
 )

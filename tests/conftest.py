@@ -1,7 +1,16 @@
 """Settings shared by all tests."""
 
+import pytest
 from hypothesis import settings
 
 # A busy machine must not fail a property: time limits belong to benchmarks.
 settings.register_profile("goqueue", deadline=None, print_blob=True)
 settings.load_profile("goqueue")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep what shares something slow to start in one process: a file, or everybody with Spark."""
+    for item in items:
+        shares_spark = "spark" in getattr(item, "fixturenames", ())
+        group = "spark" if shares_spark else str(item.path)
+        item.add_marker(pytest.mark.xdist_group(group))

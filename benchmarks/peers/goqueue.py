@@ -19,7 +19,7 @@ from benchmarks.results import GOQUEUE
 
 LINGER_MS = 5
 PREFETCH_MESSAGES = 10_000
-KEYED_PREFETCH_MESSAGES = 2_000
+KEYED_PREFETCH_MESSAGES = 3_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +92,7 @@ class GoQueueClient(Client):
 
     def consume_by_key(self, topic: str, *, count: int) -> float:
         """Do the same with the messages of a key one after the other."""
-        # Beyond a message for each of many keys there is nothing to fetch ahead.
+        # The more is fetched ahead, the longer a busy key waits for its next message.
         return self._consume(topic, count, ordering="key", prefetch=KEYED_PREFETCH_MESSAGES)
 
     def _consume(

@@ -127,6 +127,10 @@ class Peer(ABC):
         """Return the resident memory of the broker."""
         return sum(child.rss_bytes() for child in self._children)
 
+    def processor_seconds(self) -> float:
+        """Return how long the broker has kept processors busy."""
+        return sum(child.processor_seconds() for child in self._children)
+
     def load(self, messages: int) -> int:
         """Return this peer's share of a load."""
         return max(1000, round(messages * self.load_share))

@@ -9,6 +9,8 @@ from typing import Any, ClassVar
 from zlib import crc32
 
 import redis
+from redis._parsers import _RESP2Parser
+from redis.connection import PythonRespSerializer
 
 from benchmarks.child import LOOPBACK, Child, free_port
 from benchmarks.messages import Message
@@ -18,11 +20,16 @@ from benchmarks.peers.peer import PARTITIONS, Client, Peer, age_seconds, program
 PIPELINE_COMMANDS = 1000
 READ_MESSAGES = 1000
 BLOCK_MS = 1000
+PACKED_BYTES = 6000
+"""What redis-py packs into one buffer when left alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedisClient(Client):
     """Topics are groups of streams ``topic:partition``."""
+
+    is_plain: bool = False
+    """Whether to read and write as ``pip install redis`` alone does, without hiredis."""
 
     def create(self, topic: str, *, partitions: int) -> None:
         """Do nothing: a stream exists with its first message."""
@@ -114,7 +121,14 @@ class RedisClient(Client):
         return ages
 
     def _connect(self) -> Any:  # noqa: ANN401 - redis-py types its replies as sync or async
-        return redis.Redis(host=LOOPBACK, port=self.port, protocol=2, socket_timeout=30)
+        connection = redis.Redis(host=LOOPBACK, port=self.port, protocol=2, socket_timeout=30)
+        if self.is_plain:
+            settings = connection.connection_pool.connection_kwargs
+            settings["parser_class"] = _RESP2Parser
+            settings["command_packer"] = PythonRespSerializer(
+                PACKED_BYTES, connection.get_encoder().encode
+            )
+        return connection
 
 
 class RedisStreams(Peer):
@@ -156,6 +170,21 @@ class RedisStreams(Peer):
         # Without the C parser redis-py reads several times slower: a reader must know.
         parser = f"hiredis {version('hiredis')}" if find_spec("hiredis") else "WITHOUT hiredis"
         return f"Redis {server['redis_version']}, redis-py {version('redis')}, {parser}"
+
+
+class RedisPlain(RedisStreams):
+    """The same server, and the client as it is installed by itself."""
+
+    name: ClassVar[str] = "redis-plain"
+    load_share: ClassVar[float] = 0.1
+
+    def client(self) -> RedisClient:
+        """Return a client that leaves hiredis alone."""
+        return RedisClient(port=self._port, is_plain=True)
+
+    def version(self) -> str:
+        """Ask the server, and name the client."""
+        return f"{super().version().rpartition(',')[0]}, without hiredis"
 
 
 def _streams(topic: str) -> list[bytes]:

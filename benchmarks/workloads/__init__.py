@@ -17,6 +17,9 @@ from benchmarks.workloads import (
     rebalance,
     restart,
     schema,
+    spark,
+    spark_stream,
+    tracing,
     tx,
 )
 
@@ -36,5 +39,8 @@ WORKLOADS: tuple[Workload, ...] = (
     ack_cost.WORKLOAD,
     delays.WORKLOAD,
     schema.WORKLOAD,
+    tracing.WORKLOAD,
     tx.WORKLOAD,
+    spark.WORKLOAD,
+    spark_stream.WORKLOAD,
 )

@@ -1,7 +1,7 @@
 """What transactions cost: publishing in them, reading around aborted ones, ending, starting again.
 
-Publishing is measured by one producer and by several: a transaction waits for the disk three times,
-one after the other, and only others can use that time.
+Publishing is measured by one producer and by several: a transaction waits for the disk, and only
+others can use that time.
 """
 
 import asyncio

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from goqueue.client.delivery import Delivery
     from goqueue.client.pile import Place, SendFuture
     from goqueue.client.sync import Client, Producer
+    from goqueue.client.transaction_detached import Detached
     from goqueue.core.record.message import Message, Priority
     from goqueue.embedded import open_embedded as open  # noqa: A004 - reads as goqueue.open(…)
 
@@ -25,6 +26,7 @@ __all__ = [
     "Client",
     "Consumer",
     "Delivery",
+    "Detached",
     "GoQueueError",
     "Message",
     "Place",
@@ -41,6 +43,7 @@ _HOMES = {
     "Client": ("goqueue.client.sync", "Client"),
     "Consumer": ("goqueue.client.consumer", "Consumer"),
     "Delivery": ("goqueue.client.delivery", "Delivery"),
+    "Detached": ("goqueue.client.transaction_detached", "Detached"),
     "GoQueueError": ("goqueue.base.errors", "GoQueueError"),
     "Message": ("goqueue.core.record.message", "Message"),
     "Place": ("goqueue.client.pile", "Place"),

@@ -41,6 +41,22 @@ def test_a_hanging_transaction_is_seen_and_ended(cli: Run, broker: BrokerProcess
         late = tx.send(b"late", partition=1)
         assert isinstance(late.exception(30), goqueue.GoQueueError)
         assert list(client.read("orders")) == []
+        _show_adopted(cli, client)
     unknown = cli("tx", "describe", "nobody")
     assert unknown.code != 0
     assert "nobody" in unknown.err
+
+
+def _show_adopted(cli: Run, client: goqueue.Client) -> None:
+    task = client.producer("orders", transactional_id="task").transaction()
+    task.begin()
+    handle = task.detach()
+    assert "Ongoing, detached" in cli("tx", "list", "--open").out
+    with client.producer("orders", transactional_id="sink").transaction() as tx:
+        tx.adopt([handle])
+        assert "Ongoing, adopted by sink" in cli("tx", "describe", "task").out
+        assert re.search(r"adopted +task\n", cli("tx", "describe", "sink").out)
+        listed = {one["transactional_id"]: one for one in cli("tx", "list", "-o", "json").data}
+        assert listed["task"]["adopted_by"] == "sink"
+        assert listed["sink"]["adopted"] == ["task"]
+    assert cli("tx", "list", "--open").err == "no transaction is open\n"

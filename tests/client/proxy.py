@@ -107,6 +107,7 @@ class _Pair:
         self._broker = broker
         self._fates: dict[int, Fate] = {}
         self._answered = threading.Event()
+        self._is_client_gone = False
         broker.settimeout(None)
 
     def start(self) -> None:
@@ -139,6 +140,7 @@ class _Pair:
 
     def _delay(self, packet: Packet) -> None:
         """Let the client go; the broker's side waits and then delivers."""
+        self._is_client_gone = True
         self._proxy.sockets.discard(self._client)
         _end(self._client)
         assert self._proxy.released.wait(SECONDS_MAX)
@@ -156,7 +158,7 @@ class _Pair:
                 self._answered.set()
                 if fate is Fate.LOSE_REPLY:
                     return
-                if fate is Fate.PASS:
+                if fate is Fate.PASS and not self._is_client_gone:
                     self._client.sendall(_raw(packet))
 
 

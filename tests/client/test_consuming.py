@@ -2,6 +2,7 @@
 
 import random
 import time
+from collections import deque
 from collections.abc import Iterator
 
 import pytest
@@ -160,6 +161,23 @@ def test_the_messages_of_a_key_wait_for_one_another(
             pending.clear()
 
 
+def test_a_stuck_key_with_a_long_line_stops_no_other(broker: goqueue.Client, group: str) -> None:
+    """However many messages wait behind one, those of other keys are found."""
+    topic = f"stuck-{group}"
+    broker.create_topic(topic, partitions=1)
+    with broker.producer(topic) as producer:
+        for _ in range(250_000):
+            producer.send(b"", key=b"stuck")
+        producer.send(b"found", key=b"free")
+    with broker.consumer(group, [topic], ordering="key") as consumer:
+        stuck, free = take(consumer, 2)
+        free.ack()
+
+        assert (stuck.key, stuck.offset) == (b"stuck", 0)
+        assert (free.key, free.value) == (b"free", b"found")
+    broker.delete_topic(topic)
+
+
 def test_many_keys_lie_scattered_in_large_batches(
     broker: goqueue.Client, orders: str, group: str
 ) -> None:
@@ -178,6 +196,38 @@ def test_many_keys_lie_scattered_in_large_batches(
             last[message.key] = int(message.value or b"")
 
     assert len(places) == 20_000
+
+
+def test_a_retry_among_many_under_way_holds_back_its_key(
+    broker: goqueue.Client, orders: str, group: str
+) -> None:
+    """However much is fetched ahead, a message that is given back is the next of its key (P7)."""
+    dice = random.Random(8)
+    waiting: dict[bytes | None, deque[int]] = {}
+    with broker.producer(orders) as producer:
+        for number in range(12_000):
+            key = b"key-%d" % dice.randrange(2_000)
+            waiting.setdefault(key, deque()).append(number)
+            producer.send(b"%d" % number, key=key)
+    options = {"ordering": "key", "prefetch": 3_000, "max_in_flight": 6_000}
+    left, retries = 12_000, 0
+    with broker.consumer(group, [orders], **options) as consumer:
+        for message in consumer:
+            line = waiting[message.key]
+            assert int(message.value or b"") == line[0]
+            if message.delivery_count == 1 and dice.random() < 0.02:
+                message.nack(delay=0)
+                retries += 1
+                continue
+            line.popleft()
+            message.ack()
+            left -= 1
+            if not left:
+                break
+        consumer.flush()
+
+    assert retries > 100
+    assert lag(broker, group) == 0
 
 
 def test_what_was_not_handed_out_is_given_back(

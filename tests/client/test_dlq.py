@@ -134,3 +134,24 @@ def test_the_same_with_asyncio(address: str, client: goqueue.Client, topic: str)
             assert len(page.letters) == state.moved == 3
 
     asyncio.run(main())
+
+
+def test_letters_are_named_by_their_places(client: goqueue.Client, topic: str) -> None:
+    """Just those go; what went before, or is not there, does not matter."""
+    bury(client, topic, 12)
+    places = {0: [0, 2, 3], 2: [1, 99]}
+    trial = client.dlq_preview(topic, places=places)
+    state = client.dlq_redrive(topic, places=places)
+    again = client.dlq_redrive(topic, places={**places, 1: [0]})
+    (_, first) = client.dlq_history(topic)
+
+    assert (trial.matched, trial.unmatched) == (4, 8)
+    assert (state.moved, state.unmatched) == (4, 8)
+    assert again.moved == 1
+    assert first.filter.places == {0: [0, 1, 2, 4], 2: [1, 2, 99, 100]}
+    values = sorted(int(message.value or b"") for message in client.read(topic))
+    assert values == [0, 1, 5, 6, 9]
+    with pytest.raises(InvalidRequestError, match="places"):
+        client.dlq_redrive(topic, places={0: range(0, 16_000, 2)})
+    with pytest.raises(InvalidRequestError, match="places"):
+        client.dlq_redrive(topic, places={one: range(0, 4_000, 2) for one in range(3)})

@@ -12,6 +12,7 @@ from goqueue.base.errors import (
     StaleReceiptError,
     TopicNotFoundError,
 )
+from goqueue.client.transaction_session import TxSession
 from tests.client.consuming import eventually, lag, publish, take
 
 NOTE = "batch 7"
@@ -39,6 +40,18 @@ def test_a_block_that_ends_is_committed(broker: goqueue.Client, orders: str, gro
         assert all(future.done() for future in sent)
     assert values(broker, orders) == sorted(b"%d" % number for number in range(10))
     assert values(broker, f"other-{group}") == [b"elsewhere"]
+
+
+def test_messages_do_not_wait_for_ever(broker: goqueue.Client, orders: str, group: str) -> None:
+    """A transaction that stays open publishes what it has, also behind one that was quick."""
+    with broker.producer(orders, transactional_id=group) as producer:
+        for number in range(2):
+            with producer.transaction() as tx:
+                tx.send(b"quick %d" % number)
+            with producer.transaction() as tx:
+                sent = tx.send(b"slow %d" % number)
+                eventually(sent.done)
+    assert len(values(broker, orders)) == 4
 
 
 @pytest.mark.parametrize("kind", [ValueError, KeyboardInterrupt])
@@ -255,3 +268,22 @@ def test_a_producer_that_closes_leaves_nothing_open(
     with broker.producer(orders) as plain:
         plain.send(b"behind")
     assert values(broker, orders) == [b"behind"]
+
+
+def test_a_turn_that_comes_too_late_for_the_next_number_asks_for_another(
+    broker: goqueue.Client, orders: str, group: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another thread may have begun, and failed, while this one waited for its turn."""
+    with broker.producer(orders, transactional_id=group) as producer:
+        with producer.transaction() as tx:
+            tx.send(b"1")
+        take_turn = vars(TxSession)["_take_turn"]
+
+        def take_late(session: TxSession) -> None:
+            take_turn(session)
+            vars(session).update(_next=0, _must_renew=True)
+
+        monkeypatch.setattr(TxSession, "_take_turn", take_late)
+        with producer.transaction() as tx:
+            tx.send(b"2")
+    assert values(broker, orders) == [b"1", b"2"]

@@ -27,6 +27,7 @@ def values(client: goqueue.Client, topic: str) -> list[bytes]:
     return sorted(message.value or b"" for message in client.read(topic))
 
 
+@pytest.mark.parametrize("is_acked", [False, True])
 @pytest.mark.parametrize("fate", [Fate.LOSE_REQUEST, Fate.LOSE_REPLY])
 @pytest.mark.parametrize(
     "operation", [Operation.TX_INIT, Operation.TX_BEGIN, Operation.PRODUCE, Operation.TX_END]
@@ -38,37 +39,65 @@ def test_a_lost_connection_leaves_one_copy(
     topic: str,
     operation: Operation,
     fate: Fate,
+    *,
+    is_acked: bool,
 ) -> None:
-    """Whichever request or answer is lost, the transaction is committed once (unknown outcomes)."""
+    """Whichever request or answer is lost, the transaction is committed once (unknown outcomes).
+
+    Messages that nobody waited for go out with the commit, in one request.
+    """
     proxy.plan(operation, fate, fate)
     with far.producer(topic, transactional_id=topic) as producer:
         for number in range(3):
             with producer.transaction() as tx:
-                tx.send(b"%d" % number)
+                sent = tx.send(b"%d" % number)
+                if is_acked:
+                    sent.result(30)
                 tx.commit(token=str(number))
         assert int(producer.last_token) == 2
     assert values(client, topic) == [b"0", b"1", b"2"]
     assert client.list_transactions(open_only=True) == []
 
 
+@pytest.mark.parametrize("operation", [Operation.PRODUCE, Operation.TX_END])
 def test_a_late_commit_does_not_end_the_next(
-    proxy: Proxy, far: goqueue.Client, client: goqueue.Client, topic: str
+    proxy: Proxy, far: goqueue.Client, client: goqueue.Client, topic: str, operation: Operation
 ) -> None:
     """A commit that arrives when its transaction is over changes nothing any more."""
-    proxy.plan(Operation.TX_END, Fate.DELAY)
     with far.producer(topic, transactional_id=topic) as producer:
         with producer.transaction() as tx:
-            tx.send(b"first")
+            sent = tx.send(b"first")
+            if operation is Operation.TX_END:
+                sent.result(30)
+            proxy.plan(operation, Fate.DELAY)
         following = producer.transaction()
         following.begin()
         following.send(b"second").result(30)
-        ended = proxy.seen[Operation.TX_END]
+        ended = proxy.seen[operation]
         proxy.release()
-        proxy.wait_for(Operation.TX_END, ended + 1)
+        proxy.wait_for(operation, ended + 1)
         assert values(client, topic) == [b"first"]
         assert client.describe_transaction(topic).state == "Ongoing"
         following.abort()
     assert values(client, topic) == [b"first"]
+
+
+def test_the_last_messages_commit(proxy: Proxy, far: goqueue.Client, topic: str) -> None:
+    """What was gathered when a transaction commits goes out in one request with the commit."""
+    far.create_topic(f"{topic}-other")
+    with far.producer(topic, transactional_id=topic) as producer:
+        for number in range(4):
+            with producer.transaction() as tx:
+                elsewhere = tx.send(b"elsewhere", topic=f"{topic}-other")
+                if number % 2:
+                    elsewhere.result(30)
+                tx.send(b"%d" % number)
+                tx.commit(token=str(number))
+        assert producer.last_token == "3"  # noqa: S105
+    assert values(far, topic) == [b"0", b"1", b"2", b"3"]
+    assert values(far, f"{topic}-other") == [b"elsewhere"] * 4
+    # Of two topics only one can have the last.
+    assert proxy.seen[Operation.TX_END] == 2
 
 
 def test_a_lost_hold_gives_the_messages_back(

@@ -63,3 +63,42 @@ def test_what_is_no_address_is_refused(text: str) -> None:
     """The error shows what an address looks like."""
     with pytest.raises(ValueError, match=r"127\.0\.0\.1:7070"):
         parse_address(text)
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "value"),
+    [
+        ("tracing.enabled", "off", False),
+        ("tracing.enabled", True, True),
+        ("tracing.sampling_rate", "0.25", 0.25),
+        ("tracing.sampling_rate", 1, 1.0),
+        ("tracing.sampling_rate", "1e-05", 1e-05),
+        ("tracing.exporters", "file, otlp-grpc,file", "file,otlp-grpc"),
+        ("tracing.exporters", ["stdout"], "stdout"),
+        ("tracing.exporters", "", ""),
+        ("tracing.otlp_grpc_endpoint", "https://collector:4317", "https://collector:4317"),
+    ],
+)
+def test_what_tracing_is_told(key: str, text: object, value: object) -> None:
+    assert BY_KEY[key].read(text) == value
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        ("tracing.enabled", "perhaps"),
+        ("tracing.sampling_rate", "2"),
+        ("tracing.sampling_rate", "-0.1"),
+        ("tracing.sampling_rate", "nan"),
+        ("tracing.sampling_rate", True),
+        ("tracing.exporters", "file,zipkin"),
+        ("tracing.exporters", [1]),
+        ("tracing.buffer_spans", "10"),
+        ("tracing.otlp_http_endpoint", "collector:4318"),
+        ("tracing.otlp_grpc_endpoint", "ftp://collector:4317"),
+        ("tracing.jaeger_endpoint", "collector"),
+    ],
+)
+def test_what_tracing_is_not_told(key: str, text: object) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        BY_KEY[key].read(text)

@@ -37,6 +37,7 @@ COMMANDS_IN = [
     ROOT / "README.md",
     ROOT / "docs" / "operations.md",
     ROOT / "docs" / "configuration.md",
+    ROOT / "docs" / "pipelines.md",
 ]
 
 LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -229,7 +230,7 @@ def test_the_commands_in_a_page_exist(page: Path) -> None:
     assert [problem for problem in map(walk, commands) if problem] == []
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/protocol.md"])
+@pytest.mark.parametrize("name", ["README.md", "docs/protocol.md", "docs/pipelines.md"])
 def test_the_python_in_a_page_is_python(name: str) -> None:
     """Every example can be compiled."""
     blocks = PYTHON_BLOCK.findall(read(name))

@@ -19,7 +19,8 @@ from goqueue.runtime.broker import Broker
 from goqueue.runtime.fetch import Fetched, FetchPart, fetch
 from goqueue.runtime.maintenance import Maintenance
 from goqueue.runtime.partition import Published
-from goqueue.runtime.topic import Topic, place_rows
+from goqueue.runtime.places import place_rows
+from goqueue.runtime.topic import Topic
 from goqueue.storage.partition_log import Gap
 from goqueue.testing.clock import FakeClock
 from goqueue.testing.disk import MemoryDisk
@@ -93,6 +94,7 @@ class Rig:
         self.ids_seen: set[int] = set()
         self._broker: Broker | None = None
         self._operations_left = 0
+        self._publishes = 0
 
     def die_in(self, operations: int) -> None:
         """Let the process die at an operation, or the next process if it ends before."""
@@ -184,7 +186,9 @@ class Rig:
         stamp = NO_STAMP if client is None else client.next_stamp(topic, number)
         where = self.broker.topic(topic)
         try:
-            published = await where.publish(number, memoryview(frame_drafts(drafts, stamp)))
+            published = await self._by_either_road(
+                where, number, memoryview(frame_drafts(drafts, stamp))
+            )
         except GoQueueError:
             self.check_alive()
             raise
@@ -195,6 +199,14 @@ class Rig:
             for payload, (at, offset) in zip(payloads, places, strict=True):
                 self.checker.acked(TopicPartition(name.topic, at), offset, payload)
         return published
+
+    async def _by_either_road(self, topic: Topic, number: int, frames: memoryview) -> Published:
+        """Let every second request be published at once, if it may be."""
+        self._publishes += 1
+        outcome = topic.publish_at_once(number, frames) if self._publishes % 2 else None
+        if isinstance(outcome, GoQueueError):
+            raise outcome
+        return outcome or await topic.publish(number, frames)
 
     async def audit(self, *, after_power_cut: bool = False) -> None:
         """Read everything there is and compare it with the history."""

@@ -1,10 +1,15 @@
 """On a full disk publishers are refused, and consumers go on (promises.md)."""
 
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
 import pytest
 
 from goqueue.base.errors import DiskFullError
 from goqueue.runtime import ballast
 from goqueue.runtime import broker as broker_module
+from goqueue.storage.local import LocalDisk
+from goqueue.testing.clock import FakeClock
 from tests.runtime.rig import run
 from tests.runtime.test_consume import Shop
 
@@ -48,3 +53,16 @@ def test_acks_go_on_when_the_disk_is_full() -> None:
         await shop.rig.stop()
 
     run(main())
+
+
+def test_two_who_take_it_at_once_do_not_meet(tmp_path: Path) -> None:
+    """The first member of a group and the first transaction may come together."""
+    disk = LocalDisk(tmp_path)
+    held = ballast.Ballast(disk, FakeClock(), size_bytes=SMALL)
+
+    with ThreadPoolExecutor(4) as threads:
+        for _ in range(50):
+            for taken in [threads.submit(held.take) for _ in range(4)]:
+                taken.result()
+            assert disk.exists(ballast.BALLAST_PATH)
+            disk.remove(ballast.BALLAST_PATH)

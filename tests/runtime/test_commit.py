@@ -13,7 +13,7 @@ from goqueue.core.record.repack import frame_drafts
 from goqueue.runtime.broker import Broker
 from goqueue.runtime.commit import Committer
 from goqueue.runtime.maintenance import Maintenance
-from goqueue.runtime.topic import place_rows
+from goqueue.runtime.places import place_rows
 from goqueue.testing.clock import FakeClock
 from goqueue.testing.disk import CrashError, MemoryDisk
 from tests.runtime.rig import Rig, read_all, run

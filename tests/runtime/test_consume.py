@@ -16,7 +16,7 @@ from goqueue.base.errors import (
     UnknownReceiptError,
 )
 from goqueue.base.ids import Offset, PartitionId, TopicName, TopicPartition
-from goqueue.core.delivery.runs import set_of
+from goqueue.core.delivery.runs import numbers_in, set_of
 from goqueue.core.delivery.settle import Settled
 from goqueue.core.groups.member import JoinRequest
 from goqueue.core.record.message import Draft, Message
@@ -108,12 +108,7 @@ def texts(part: Leased) -> list[str]:
     if part.gathered:
         rows = messages_in(*part.partition, memoryview(part.frames[-1]))
         found |= dict(zip(set_of(part.gathered), rows, strict=True))
-    order = [
-        offset
-        for place in range(0, len(part.order), 2)
-        for offset in range(part.order[place], part.order[place + 1])
-    ]
-    return [(found[offset].value or b"").decode() for offset in order]
+    return [(found[offset].value or b"").decode() for offset in numbers_in(part.order).tolist()]
 
 
 def test_acking_everything_is_remembered_over_a_crash() -> None:

@@ -4,12 +4,13 @@ import pytest
 
 from goqueue.base.errors import DedupWindowFullError
 from goqueue.base.ids import Offset, PartitionId
-from goqueue.base.units import MINUTE_MS
+from goqueue.base.units import DAY_MS, MINUTE_MS
 from goqueue.core.producers import dedup
 from goqueue.core.record.message import Draft
 from goqueue.core.record.repack import frame_drafts
 from goqueue.core.record.stamp import NO_STAMP, ProducerStamp
-from goqueue.runtime.topic import Topic, place_rows
+from goqueue.runtime.places import place_rows
+from goqueue.runtime.topic import Topic
 from tests.runtime.rig import Rig, read_all, run
 
 Place = tuple[PartitionId, Offset]
@@ -23,13 +24,18 @@ async def topic_of(rig: Rig, *, partitions: int = 2) -> Topic:
 
 
 async def send(
-    rig: Rig, number: int, *ids: str, stamp: ProducerStamp = NO_STAMP, each: bool = False
+    rig: Rig,
+    number: int,
+    *ids: str,
+    stamp: ProducerStamp = NO_STAMP,
+    each: bool = False,
+    age_ms: int = 0,
 ) -> list[tuple[int, int]]:
     """Publish one message per id ("-" for none); return where each is."""
     drafts = [
         Draft(
             value=name.encode(),
-            timestamp_us=rig.clock.now_us(),
+            timestamp_us=rig.clock.now_us() - age_ms * 1_000,
             dedup_id=None if name == "-" else name.encode(),
         )
         for name in ids
@@ -190,5 +196,53 @@ def test_without_a_window_ids_mean_nothing() -> None:
         assert await send(rig, 0, "a", "a") == [(0, 0), (0, 1)]
         rig.broker.configure_topic("orders", {"dedup_window_ms": "1m"})
         assert await send(rig, 0, "b", "b") == [(0, 2), (0, 2)]
+
+    run(main())
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["stopped", "crashed"])
+@pytest.mark.parametrize("each", [True, False], ids=["rows", "batch"])
+def test_the_window_counts_from_the_append(*, each: bool, clean: bool) -> None:
+    """A backdated message is remembered as long as any other, over restarts, and no longer."""
+
+    async def main() -> None:
+        rig = Rig()
+        await topic_of(rig)
+        ids = [f"id {n}" for n in range(6)]
+        first = await send(rig, 0, *ids, each=each, age_ms=10 * DAY_MS)
+        rig.clock.advance(MINUTE_MS)
+        later = await send(rig, 0, "later", age_ms=20 * DAY_MS)
+        rig.clock.advance(4 * MINUTE_MS - 1)
+        await restart(rig, clean=clean)
+        assert await send(rig, 1, *ids, each=each) == first
+        rig.clock.advance(1)
+        await restart(rig, clean=clean)
+        again = await send(rig, 1, *ids, each=each)
+        assert [place[0] for place in again] == [1] * 6
+        assert await send(rig, 1, "later") == later
+        messages, _ = await read_all(rig.broker.topic("orders"), 0)
+        assert [message.value for message in messages] == [*(one.encode() for one in ids), b"later"]
+
+    run(main())
+
+
+def test_the_window_is_read_back_over_segments() -> None:
+    """Also where every message of the newest segments was backdated."""
+
+    async def main() -> None:
+        rig = Rig()
+        await topic_of(rig)
+        topic = rig.broker.topic("orders")
+        places = {}
+        for number in range(8):
+            places[number] = await send(rig, 0, f"id {number}", age_ms=DAY_MS * (number + 1))
+            await topic.partition(0).roll()
+            rig.clock.advance(MINUTE_MS)
+        await restart(rig, clean=False)
+        # Eight minutes have passed since the first; the window is five.
+        for number in range(4, 8):
+            assert await send(rig, 1, f"id {number}") == places[number]
+        for number in range(3):
+            assert await send(rig, 1, f"id {number}") != places[number]
 
     run(main())

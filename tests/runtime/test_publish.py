@@ -22,7 +22,8 @@ from goqueue.core.record.row import encode_row
 from goqueue.core.record.stamp import ProducerStamp
 from goqueue.runtime.broker import Broker
 from goqueue.runtime.maintenance import Maintenance
-from goqueue.runtime.topic import Topic, place_rows
+from goqueue.runtime.places import place_rows
+from goqueue.runtime.topic import Topic
 from goqueue.testing.clock import FakeClock
 from goqueue.testing.disk import MemoryDisk
 from tests.runtime.rig import Rig, read_all, run

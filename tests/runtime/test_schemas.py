@@ -21,8 +21,9 @@ from goqueue.core.record.repack import frame_drafts
 from goqueue.core.schemas.compatibility import Compatibility
 from goqueue.core.schemas.schema import Reference, Schema, read_schema
 from goqueue.runtime import state_log
+from goqueue.runtime.places import outcomes_of
 from goqueue.runtime.schemas import SCHEMAS_TOPIC, Schemas
-from goqueue.runtime.topic import Topic, outcomes_of
+from goqueue.runtime.topic import Topic
 from goqueue.testing.disk import CrashError
 from tests.runtime.rig import Rig, read_all, run
 

@@ -84,24 +84,33 @@ class Bank:
         number = await self.tx.begin(who)
         return Identity(producer_id=who.producer_id, epoch=who.epoch, number=number)
 
-    async def publish(self, who: Identity, partition: int, *values: str) -> None:
-        place = (who.producer_id, who.epoch, partition)
-        sequence = self.sequences.get(place, 0)
+    def raw(self, who: Identity, partition: int, *values: str) -> memoryview:
+        """Return messages as they are published, with the next sequence numbers."""
+        sequence = self.sequences.get((who.producer_id, who.epoch, partition), 0)
         stamp = ProducerStamp(who.producer_id, who.epoch, sequence)  # type: ignore[arg-type]
-        raw = frames(values, who.number or 0, stamp, self.rig.clock.now_us())
-        (outcome,) = await self.tx.publish(who, "accounts", [(partition, raw)])
+        return frames(values, who.number or 0, stamp, self.rig.clock.now_us())
+
+    def note(self, who: Identity, partition: int, count: int) -> None:
+        """Take note that sequence numbers were used."""
+        place = (who.producer_id, who.epoch, partition)
+        self.sequences[place] = self.sequences.get(place, 0) + count
+
+    async def publish(self, who: Identity, partition: int, *values: str) -> None:
+        parts = [(partition, self.raw(who, partition, *values))]
+        (outcome,) = await self.tx.publish(who, "accounts", parts)
         if isinstance(outcome, GoQueueError):
             raise outcome
         assert isinstance(outcome, Published)
-        self.sequences[place] = sequence + len(values)
+        self.note(who, partition, len(values))
+
+    def draft(self, value: str) -> Draft:
+        return Draft(value=value.encode(), timestamp_us=self.rig.clock.now_us())
 
     async def plain(self, partition: int, *values: str) -> None:
-        drafts = [
-            (Draft(value=value.encode(), timestamp_us=self.rig.clock.now_us()), partition)
-            for value in values
-        ]
+        drafts = [(self.draft(value), partition) for value in values]
         for outcome in await self.rig.broker.topic("accounts").publish_drafts(drafts):
-            assert isinstance(outcome, tuple)
+            if isinstance(outcome, GoQueueError):
+                raise outcome
 
     async def read(self, partition: int, *, committed: bool = True) -> list[str]:
         topic = self.rig.broker.topic("accounts")
@@ -122,14 +131,19 @@ class Bank:
                 return found
             offset = outcome.next_offset
 
-    async def crash(self) -> None:
+    async def abandon(self) -> None:
+        """Let nothing of a broker that died go on."""
         self.rig.broker.consume.ledgers.stop()
+        await self.tx.stop()
+
+    async def crash(self) -> None:
+        await self.abandon()
         self.rig.recover_with(self.rig.disk.crash())
         await self.open()
 
     async def settle_down(self) -> None:
         """Return when nothing is being ended any more."""
-        for hosted in list(self.tx._producers.values()):  # noqa: SLF001 - a look inside
+        for hosted in list(self.tx._roster):  # noqa: SLF001 - a look inside
             while hosted.ending is not None:
                 await asyncio.wait([hosted.ending])
 

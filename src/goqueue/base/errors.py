@@ -109,6 +109,12 @@ class StaleTransactionError(GoQueueError):
     code = "stale_transaction"
 
 
+class AdoptionRefusedError(GoQueueError):
+    """A transaction that was to be adopted is not there to be adopted; nothing was changed."""
+
+    code = "adoption_refused"
+
+
 class DedupWindowFullError(GoQueueError):
     """The topic's dedup window holds as many ids as it may; publish again when some expired."""
 
@@ -252,6 +258,12 @@ class DelayedNotFoundError(GoQueueError):
     """No such message waits for its time: it was delivered, cancelled or never delayed."""
 
     code = "delayed_not_found"
+
+
+class TraceNotFoundError(GoQueueError):
+    """No span of this trace is remembered: it was not sampled, is forgotten, or never was."""
+
+    code = "trace_not_found"
 
 
 class DelayedFullError(GoQueueError):

@@ -103,6 +103,10 @@ PRODUCER_REQUESTS_IN_FLIGHT_MAX: Final = 8
 PRODUCERS_PER_PARTITION_MAX: Final = 10_000
 """Producers remembered per partition; the one idle longest is forgotten first."""
 
+PRODUCER_LIVES_MAX: Final = 100_000
+"""Renewed producers remembered; beyond, a quarter is forgotten, the lowest ids first. Who is
+forgotten, or has a lower id than those, is told so and gets a new id."""
+
 REQUEST_BYTES_MAX: Final = 34 * MiB
 """Largest request on the native protocol."""
 
@@ -176,9 +180,12 @@ FAILING_MESSAGES_MAX: Final = 50_000
 """Messages of one partition whose delivery failed and that are not settled: a group that cannot
 settle them gets no more, so that its state stays small."""
 
-LOOK_AHEAD_MESSAGES_MAX: Final = 200_000
+LOOK_AHEAD_MESSAGES_MAX: Final = 2_000_000
 """Messages of one partition that may wait behind an earlier one of their key before the broker
 looks no further."""
+
+RECENT_BYTES_MAX: Final = 32 * MiB
+"""Memory for what was read of logs and is likely to be polled again, of all groups together."""
 
 GROUPS_MAX: Final = 10_000
 """Most consumer groups of one broker: each is held in memory and swept every second."""
@@ -253,6 +260,9 @@ REDRIVES_DEFAULT: Final = 3
 REDRIVE_RATE_MAX: Final = 1_000_000
 """Highest rate of a redrive, messages a second."""
 
+REDRIVE_RUNS_MAX: Final = 4_000
+"""Most runs of offsets one redrive may name; more are sent in several."""
+
 REDRIVES_KEPT_MAX: Final = 100
 """Jobs remembered for one topic of dead letters, the one that runs among them."""
 
@@ -300,6 +310,12 @@ SUBJECT_VERSIONS_MAX: Final = 1_000
 SCHEMAS_BYTES_MAX: Final = 256 * MiB
 """Texts of all schemas: they are held in memory."""
 
+SPARK_FIELDS_MAX: Final = 2_000
+"""Most fields of a schema that become columns in Spark, nested ones counted."""
+
+SPARK_DEPTH_MAX: Final = 32
+"""Deepest nesting of a column in Spark; what lies deeper is text."""
+
 VALUE_DEPTH_MAX: Final = 200
 """Deepest nesting of a message that is checked against a schema."""
 
@@ -319,6 +335,9 @@ assert TX_HEARTBEAT_MS * 5 <= TX_SESSION_MS, "a few may get lost"
 TX_PARTITIONS_MAX: Final = 10_000
 """Most partitions one transaction may write to, or settle in."""
 
+TX_ADOPTED_MAX: Final = 10_000
+"""Most transactions that one may adopt: all of them are ended in one step."""
+
 TX_TOKEN_CHARACTERS_MAX: Final = 4_096
 """Longest token stored with a commit."""
 
@@ -328,15 +347,62 @@ TX_PRODUCERS_MAX: Final = 100_000
 TX_IDLE_MS_MAX: Final = 7 * DAY_MS
 """A transactional id that is idle for so long is forgotten."""
 
+TRACE_SPANS: Final = 100_000
+"""Spans kept in memory (a default); older ones make room."""
+
+TRACE_SPANS_MAX: Final = 10_000_000
+"""Most spans an operator may have kept in memory."""
+
+TRACE_MEMORIES_MAX: Final = 100_000
+"""Leases, and traces of senders, remembered so that later spans find what they belong to."""
+
+TRACE_LOOKUPS_MAX: Final = 1_000
+"""Reads of the log under way to find the traces of messages; beyond it spans are dropped."""
+
+TRACE_PAGE_MAX: Final = 1_000
+"""Most traces in one reply."""
+
+TRACE_CANDIDATES_MAX: Final = 10_000
+"""Messages one search puts together before it looks at what they became."""
+
+TRACE_SPANS_SHOWN_MAX: Final = 10_000
+"""Most spans of one trace in a reply: many messages may share the trace of one caller."""
+
+TRACE_QUEUE_SPANS_MAX: Final = 100_000
+"""Spans that wait for one exporter; beyond it they are dropped and counted."""
+
 RESERVED_DISK_BYTES: Final = 0
 """Bytes kept free on the disk; a full disk is reported, not reserved against."""
 
 JOURNAL_RECORD_BYTES_MAX: Final = 4 * MiB
 """Largest record of an internal journal."""
 
+PIPELINE_FILE_BYTES_MAX: Final = 1 * MiB
+"""Largest pipeline file: it is written by hand."""
+
+PIPELINE_NAME_CHARACTERS_MAX: Final = 64
+"""Longest name of a pipeline or of a part of one: it is a folder and a column of a table."""
+
+PIPELINE_PARTS_MAX: Final = 200
+"""Most sources, steps and sinks of a pipeline together: each sink is a query with its threads."""
+
+PIPELINE_RULES_MAX: Final = 100
+"""Most expectations about one part: each is counted in every batch."""
+
+PIPELINE_LIST_MAX: Final = 256
+"""Most entries of a list or mapping in a pipeline file."""
+
+PIPELINE_TEXT_CHARACTERS_MAX: Final = 4_096
+"""Longest path, pattern or expression in a pipeline file."""
+
+PIPELINE_SQL_CHARACTERS_MAX: Final = 65_536
+"""Longest query in a pipeline file."""
+
 PRODUCER_BUFFER_BYTES: Final = 64 * MiB
 """Default bound of a client's unsent and unanswered messages."""
 
+assert PIPELINE_NAME_CHARACTERS_MAX < NAME_CHARACTERS_MAX
+assert PIPELINE_SQL_CHARACTERS_MAX < PIPELINE_FILE_BYTES_MAX
 assert REQUEST_BYTES_MAX >= REQUEST_HEADER_BYTES_MAX + FRAME_BYTES_MAX
 assert FRAME_BYTES_MAX < SEGMENT_BYTES
 assert FRAME_BYTES_MAX <= FETCH_BYTES_MAX
@@ -348,6 +414,7 @@ assert 4 * POLL_MESSAGES_MAX <= SETTLE_RUNS_MAX, "what was polled can be settled
 
 assert PARTITIONS_MAX <= GROUP_PARTITIONS_MAX, "any one topic can be consumed by a group"
 
+assert REDRIVES_KEPT_MAX * REDRIVE_RUNS_MAX * 2 * 9 < VALUE_BYTES_MAX, "a snapshot of all jobs"
 assert MOVE_MESSAGES_MAX <= BATCH_ROWS_MAX
 assert MOVE_BYTES_MAX + FRAME_BYTES_MAX < SEGMENT_BYTES
 assert MOVE_BACKOFF_MS_MIN < MOVE_BACKOFF_MS_MAX

@@ -30,6 +30,9 @@ _HINTS: Final = {
     "disk_full": "make room in the broker's data directory, or lower the retention of a topic",
     "data_dir_locked": "stop that process, or give this broker a directory of its own with --data",
     "data_loss": "`goqueue verify DATA_DIR` shows what is damaged, once the broker is stopped",
+    "pipeline_running": "`goqueue pipeline status` tells how it stands, `stop` ends it",
+    "pipeline_unknown": "`goqueue pipeline list` shows those there are, --state names the folder",
+    "spark_missing": "pip install 'goqueue[spark]' brings PySpark and a Java",
     "protocol_error": "something that is not GoQueue seems to listen at this address",
 }
 _UNREACHABLE_CODES: Final = frozenset({"connection_lost", "deadline_exceeded"})

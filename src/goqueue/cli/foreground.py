@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import errno
+import gc
 import os
 import resource
 import shutil
@@ -20,6 +21,7 @@ from rich.text import Text
 from goqueue.base.units import SECOND_MS
 from goqueue.cli.contexts import DEFAULT_SERVER
 from goqueue.cli.failure import FAILED, Failure
+from goqueue.cli.without_pandas import leave_out_pandas
 from goqueue.config.address import parse_address
 from goqueue.config.load import Loaded
 from goqueue.config.model import BrokerConfig
@@ -35,6 +37,7 @@ log = get_logger("goqueue.serve")
 
 def run_broker(loaded: Loaded, *, is_terminal: bool) -> None:
     """Serve until a signal comes; raise Failure if the broker cannot start or stop."""
+    leave_out_pandas()
     config = loaded.config
     configure_logging(level=config.log_level, style=config.log_format)
     _raise_file_limit()
@@ -63,6 +66,9 @@ async def _serve(config: BrokerConfig, *, is_terminal: bool) -> None:
         node_id=config.node_id,
         pid=os.getpid(),
     )
+    # What is there now stays: the collector need not look at it again and again.
+    gc.collect()
+    gc.freeze()
     if is_terminal:
         _welcome(config, native=server.native_address, http=server.http_address)
     await stopping.wait()

@@ -13,14 +13,17 @@ from goqueue.cli import (
     configuration,
     consume,
     delayed,
+    demo,
     dlq,
     doctor,
     group,
+    pipeline,
     produce,
     schema,
     serve,
     top,
     topic,
+    trace,
     tx,
     verify,
     version,
@@ -33,7 +36,8 @@ ALIASES: Final = ("goqueue-cli", "goqueue-admin")
 
 ABOUT: Final = f"""GoQueue: a durable message broker, read as a stream or as a queue.
 
-Start a broker with `goqueue serve`, then try `goqueue topic create orders`.
+Start a broker with `goqueue serve`, then try `goqueue topic create orders`. `goqueue demo` shows
+everything at work.
 
 {EXIT_CODES}
 """
@@ -49,8 +53,11 @@ for noun in (
     consume,
     delayed,
     tx,
+    trace,
     schema,
+    pipeline,
     top,
+    demo,
     bench,
     verify,
     configuration,

@@ -84,6 +84,18 @@ class Session:
         return native_address(self._server())
 
     @property
+    def asked_address(self) -> str | None:
+        """``host:port`` of the broker if it was named for this run, None where nobody did."""
+        variables = (*self._server_variables(), "GOQUEUE_CONTEXT")
+        named = [self._common.server, self._common.context, *map(self._environment.get, variables)]
+        return self.address if any(named) else None
+
+    @property
+    def api_key(self) -> str | None:
+        """What the broker is shown to be let in."""
+        return self._api_key()
+
+    @property
     def timeout_ms(self) -> int:
         """How long to wait for an answer."""
         if self._common.timeout is not None:

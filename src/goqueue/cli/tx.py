@@ -54,7 +54,7 @@ def list_transactions(session: Session, *, open: OpenOnly = False, limit: Limit 
     rows = [
         (
             one.transactional_id,
-            one.state,
+            _state_of(one),
             format_duration_ms(one.open_ms) if one.state in OPEN else "-",
             one.epoch,
             len(one.partitions),
@@ -96,7 +96,7 @@ def _show(session: Session, state: "TxState") -> None:
     print_pairs(
         {
             "id": state.transactional_id,
-            "state": state.state,
+            "state": _state_of(state),
             "transaction": _id_of(state) or "-",
             "begun": moment(state.begun_at_ms * US_PER_MS) if state.number else "-",
             "open for": format_duration_ms(state.open_ms) if state.state in OPEN else "-",
@@ -104,9 +104,21 @@ def _show(session: Session, state: "TxState") -> None:
             "producer": f"{state.producer_id} epoch {state.epoch}",
             "partitions": _words(state) or "-",
             "groups": ", ".join(state.groups) or "-",
+            "adopted": ", ".join(state.adopted) or "-",
             "last token": state.token or "-",
         }
     )
+
+
+def _state_of(state: "TxState") -> str:
+    """Return the state, and who else decides about an open transaction."""
+    if state.state not in OPEN:
+        return state.state
+    if state.adopter:
+        return f"{state.state}, adopted by {state.adopter}"
+    if state.adopted:
+        return f"{state.state}, adopted {len(state.adopted)}"
+    return f"{state.state}, detached" if state.is_detached else state.state
 
 
 def _words(state: "TxState") -> str:
@@ -138,4 +150,7 @@ def _plain(state: "TxState") -> dict[str, object]:
         "partitions": [{"topic": topic, "partition": p} for topic, p in state.partitions],
         "groups": list(state.groups),
         "token": state.token,
+        "detached": state.is_detached,
+        "adopted_by": state.adopter or None,
+        "adopted": list(state.adopted),
     }

@@ -29,6 +29,7 @@ from goqueue.client.reader import (
     messages_in,
 )
 from goqueue.client.schemas import AsyncSchemas
+from goqueue.client.trace_calls import AsyncTraceCalls
 from goqueue.client.transaction import AsyncTransaction, required
 from goqueue.client.transaction_calls import AsyncTxCalls
 from goqueue.client.transaction_session import TxSession
@@ -156,7 +157,7 @@ class AsyncProducer:
         await self.close()
 
 
-class AsyncClient(AsyncDlqCalls, AsyncTxCalls):
+class AsyncClient(AsyncDlqCalls, AsyncTxCalls, AsyncTraceCalls):
     """Talks to one broker from an event loop. Close it, or use it as a context manager."""
 
     def __init__(self, link: Link, *, timeout_s: float = 30.0) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from goqueue.base.errors import InvalidRequestError
-from goqueue.base.ids import Offset
+from goqueue.base.ids import Offset, PartitionId
 from goqueue.client.reader import Chunk, stored_batches_in
 from goqueue.core.record.batch import HEADERS_TYPE, TIMESTAMP_TYPE
 from goqueue.core.record.message import Priority
@@ -32,6 +32,10 @@ SCHEMA: Final = pa.schema(
 
 DEFAULT_COLUMNS: Final = tuple(name for name in SCHEMA.names if name != "deliver_at")
 _CONSTANT_ROWS: Final = 16_384
+_BATCHES_AHEAD: Final = 4
+_OFFSET_ROWS_MAX: Final = 16_384
+_OFFSET_ARRAYS_MAX: Final = 16
+"""Offsets are counted some batches ahead and sliced from there, for some partitions at a time."""
 
 
 class Columns:
@@ -47,6 +51,8 @@ class Columns:
         self._names = names
         self._schema = pa.schema([SCHEMA.field(name) for name in names])
         self._constants: dict[tuple[str, object], pa.Array] = {}
+        self._offsets: dict[PartitionId, tuple[Offset, pa.Array]] = {}
+        self._places: dict[tuple[str, ...], list[tuple[str, int]]] = {}
 
     @property
     def schema(self) -> pa.Schema:
@@ -56,21 +62,41 @@ class Columns:
     def batches_in(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
         """Yield the batches of a chunk."""
         for offset, stored in stored_batches_in(chunk):
-            arrays = [self._column(name, chunk, offset, stored) for name in self._names]
+            rows = stored.num_rows
+            arrays = [
+                stored.column(place) if place >= 0 else self._added(name, chunk, offset, rows)
+                for name, place in self._places_in(stored.schema)
+            ]
             yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
-    def _column(self, name: str, chunk: Chunk, offset: Offset, stored: pa.RecordBatch) -> pa.Array:
-        rows = stored.num_rows
+    def _places_in(self, schema: pa.Schema) -> list[tuple[str, int]]:
+        """Return each column with its place in a stored batch, -1 where it is to be added."""
+        names = tuple(schema.names)
+        places = self._places.get(names)
+        if places is None:
+            places = [(name, names.index(name) if name in names else -1) for name in self._names]
+            self._places[names] = places
+        return places
+
+    def _added(self, name: str, chunk: Chunk, offset: Offset, rows: int) -> pa.Array:
         if name == "offset":
-            return pa.array(np.arange(offset, offset + rows, dtype=np.int64))
+            return self._count(chunk.partition, offset, rows)
         if name == "topic":
             return self._constant(name, chunk.topic, rows)
         if name == "partition":
             return self._constant(name, chunk.partition, rows)
-        place = stored.schema.get_field_index(name)
-        if place >= 0:
-            return stored.column(place)
         return self._constant(name, int(Priority.NORMAL) if name == "priority" else None, rows)
+
+    def _count(self, partition: PartitionId, offset: Offset, rows: int) -> pa.Array:
+        """Return consecutive offsets; counted far ahead once and sliced ever after."""
+        first, array = self._offsets.get(partition, (offset, None))
+        if array is None or not first <= offset <= first + len(array) - rows:
+            end = offset + max(rows, min(rows * _BATCHES_AHEAD, _OFFSET_ROWS_MAX))
+            first, array = offset, pa.array(np.arange(offset, end, dtype=np.int64))
+            if len(self._offsets) >= _OFFSET_ARRAYS_MAX:
+                self._offsets.clear()
+            self._offsets[partition] = first, array
+        return array.slice(offset - first, rows)
 
     def _constant(self, name: str, value: object, rows: int) -> pa.Array:
         """Return a column of one value; made once and sliced ever after."""

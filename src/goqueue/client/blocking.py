@@ -8,11 +8,15 @@ decodes, the next reply, already asked for, gathers in the socket's buffer.
 import contextlib
 import socket
 import struct
-from typing import Final
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import Final, NamedTuple
 
 import msgspec
-import numpy as np
 
+from goqueue.base.buffers import BufferPool
 from goqueue.base.errors import (
     ConnectionLostError,
     DeadlineExceededError,
@@ -20,18 +24,34 @@ from goqueue.base.errors import (
     ProtocolError,
     from_code,
 )
+from goqueue.base.units import KiB, MiB
 from goqueue.client.link import REPLY_BYTES_MAX, Answer, hello, parse_address
 from goqueue.client.reader import FOLLOW_WAIT_MS
 from goqueue.wire import calls
-from goqueue.wire.packet import HEAD_BYTES, Kind, Operation, encode_packet
+from goqueue.wire.packet import HEAD_BYTES, Buffer, Kind, Operation, encode_packet
 
-RECEIVE_BUFFER_BYTES: Final = 4 * 1024 * 1024
+RECEIVE_BUFFER_BYTES: Final = 4 * MiB
+_buffers: Final = BufferPool(kept_max=3, kept_bytes_max=5 * MiB)
+"""What replies were received into, kept for those of any connection."""
+
+JOINED_BYTES_MAX: Final = 64 * KiB
+"""Up to this much, one copy costs less than to hand over many buffers."""
+GATHERED_BUFFERS_MAX: Final = 1_024
+"""As many buffers as the system takes at once."""
+
 _HEAD: Final = struct.Struct(">IBBII")
 _encode: Final = msgspec.msgpack.Encoder().encode
 
 
+class Reply(NamedTuple):
+    """What came back, and for which request; 0 where it is for the whole connection."""
+
+    correlation: int
+    outcome: Answer | GoQueueError
+
+
 class BlockingLink:
-    """One connection, one request under way at a time."""
+    """One connection. Who has several requests under way tells replies by their correlation."""
 
     def __init__(self, address: str, *, timeout_s: float, api_key: str | None = None) -> None:
         self._address = parse_address(address)
@@ -48,8 +68,8 @@ class BlockingLink:
         self.send(operation, header)
         return self.receive()
 
-    def send(self, operation: Operation, header: calls.Call) -> None:
-        """Send a request; ``receive`` returns its reply."""
+    def send(self, operation: Operation, header: calls.Call, payload: Sequence[Buffer] = ()) -> int:
+        """Send a request and return its correlation; ``receive`` returns its reply."""
         connection = self._socket or self._connect()
         self._correlation = self._correlation % 0xFFFF_FFFF + 1
         buffers = encode_packet(
@@ -57,14 +77,26 @@ class BlockingLink:
             kind=Kind.REQUEST,
             correlation=self._correlation,
             header=_encode(header),
+            payload=payload,
         )
         try:
-            connection.sendall(b"".join(buffers))
+            send_all(connection, buffers)
         except OSError as error:
             raise self._lost(error) from error
+        return self._correlation
 
-    def receive(self) -> Answer:
-        """Wait for the reply to the request sent last."""
+    def receive(self, on_header: Callable[[Buffer], None] | None = None) -> Answer:
+        """Wait for the reply to the request sent first; its payload comes after ``on_header``.
+
+        What that sends is under way while the payload is received.
+        """
+        outcome = self.receive_any(on_header).outcome
+        if isinstance(outcome, GoQueueError):
+            raise outcome
+        return outcome
+
+    def receive_any(self, on_header: Callable[[Buffer], None] | None = None) -> Reply:
+        """Wait for the next reply, whichever request it is for."""
         head = self._read(HEAD_BYTES)
         size, _, kind, correlation, header_size = _HEAD.unpack(head)
         if size > REPLY_BYTES_MAX or HEAD_BYTES - 4 + header_size > size:
@@ -72,13 +104,15 @@ class BlockingLink:
             raise ProtocolError(f"reply declares {size} bytes; the limit is {REPLY_BYTES_MAX}")
         # Apart, so that the payload begins where memory begins and Arrow finds it aligned.
         header = self._read(header_size)
+        if on_header is not None and kind == Kind.REPLY:
+            on_header(header)
         payload = self._read(size - (HEAD_BYTES - 4) - header_size)
         if kind == Kind.ERROR:
             failure = msgspec.msgpack.decode(header, type=calls.Failure)
             if correlation == 0:
                 self.close()
-            raise from_code(failure.code, failure.message)
-        return Answer(header, payload)
+            return Reply(correlation, from_code(failure.code, failure.message))
+        return Reply(correlation, Answer(header, payload))
 
     def close(self) -> None:
         """End the connection; who waits for a reply in another thread is woken."""
@@ -106,11 +140,11 @@ class BlockingLink:
         return connection
 
     def _read(self, size: int) -> memoryview:
-        """Receive exactly so many bytes, into memory nobody had to clear first."""
+        """Receive exactly so many bytes."""
         connection = self._socket
         if connection is None:
             raise ConnectionLostError("connection lost: it was closed")
-        view = np.empty(size, np.uint8).data if size else memoryview(b"")
+        view = _buffers.take(size) if size else memoryview(b"")
         position = 0
         try:
             while position < size:
@@ -128,3 +162,27 @@ class BlockingLink:
     def _lost(self, reason: object) -> GoQueueError:
         self.close()
         return ConnectionLostError(f"connection lost: {reason}")
+
+
+def send_all(connection: socket.socket, buffers: Sequence[Buffer]) -> None:
+    """Send buffers one behind the other; large ones are not put together first."""
+    if sum(map(len, buffers)) <= JOINED_BYTES_MAX:
+        connection.sendall(b"".join(buffers))
+        return
+    left = deque(memoryview(buffer).cast("B") for buffer in buffers if len(buffer))
+    timeout_s = connection.gettimeout()
+    deadline = None if timeout_s is None else time.monotonic() + timeout_s
+    try:
+        while left:
+            if deadline is not None:
+                # The time is for all of it, however little at a time is taken.
+                connection.settimeout(max(deadline - time.monotonic(), 0.001))
+            sent = connection.sendmsg(islice(left, GATHERED_BUFFERS_MAX))
+            while left and sent >= len(left[0]):
+                sent -= len(left.popleft())
+            if sent:
+                left[0] = left[0][sent:]
+            if left and deadline is not None and time.monotonic() >= deadline:
+                raise TimeoutError("timed out")
+    finally:
+        connection.settimeout(timeout_s)

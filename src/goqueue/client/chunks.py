@@ -1,8 +1,10 @@
 """Where a synchronous reader's chunks come from: a blocking connection, or the broker beside it."""
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future
+from functools import partial
 from typing import Protocol
 
 from goqueue.base.errors import ClosedError, ConnectionLostError
@@ -18,7 +20,7 @@ from goqueue.client.loop_thread import LoopThread
 from goqueue.client.positions import Position, resolve, time_of
 from goqueue.client.reader import Chunk, Fetching, ReadOptions
 from goqueue.wire import calls
-from goqueue.wire.packet import Operation
+from goqueue.wire.packet import Buffer, Operation
 
 
 class Requests(Protocol):
@@ -28,8 +30,8 @@ class Requests(Protocol):
         """Send a request."""
         ...
 
-    def receive(self) -> Answer:
-        """Wait for the reply to the request sent last."""
+    def receive(self, on_header: Callable[[Buffer], None] | None = None) -> Answer:
+        """Wait for the reply to the request sent; ``on_header`` may see its header early."""
         ...
 
     def close(self) -> None:
@@ -49,8 +51,9 @@ class EmbeddedRequests:
         """Send a request."""
         self._pending = self._thread.submit(self._link.request(operation, header))
 
-    def receive(self) -> Answer:
-        """Wait for the reply to the request sent last."""
+    def receive(self, on_header: Callable[[Buffer], None] | None = None) -> Answer:
+        """Wait for the reply to the request sent last. It comes whole: no header is early."""
+        del on_header
         assert self._pending is not None, "a request was sent"
         try:
             return self._pending.result()
@@ -71,6 +74,7 @@ class ChunkSource:
         self._timeout_s = timeout_s
         self._is_closed = False
         self._is_committed = True
+        self._is_asked = False
 
     def chunks(self, topic: str, options: ReadOptions) -> Iterator[Chunk]:
         """Yield the chunks of a topic; the next is asked for before one is handed out."""
@@ -82,22 +86,33 @@ class ChunkSource:
             end = self._resolve(topic, options.last, parts, other="latest")
         start = self._resolve(topic, options.start, parts)
         fetching.begin(parts, start=start, end=end)
-        is_asked = False
+        self._is_asked = False
         while not fetching.is_over:
-            answer = self._receive(Operation.FETCH, fetching.request, is_asked=is_asked)
+            answer = self._receive(
+                Operation.FETCH, fetching.request, on_header=partial(self._ask_behind, fetching)
+            )
             chunks = fetching.take(answer)
-            is_asked = not fetching.is_over and self._ask(fetching)
+            if not self._is_asked and not fetching.is_over:
+                self._ask(fetching.request())
             yield from chunks
 
-    def _ask(self, fetching: Fetching) -> bool:
-        try:
-            self._link.send(Operation.FETCH, fetching.request())
-        except ConnectionLostError:
-            return False
-        return True
+    def _ask_behind(self, fetching: Fetching, header: Buffer) -> None:
+        """Ask for what follows a reply whose payload is still to come."""
+        request = fetching.request_behind(header)
+        if request is not None:
+            self._ask(request)
+
+    def _ask(self, request: calls.Fetch) -> None:
+        with contextlib.suppress(ConnectionLostError):
+            self._link.send(Operation.FETCH, request)
+            self._is_asked = True
 
     def _receive(
-        self, operation: Operation, header: Callable[[], calls.Call], *, is_asked: bool = False
+        self,
+        operation: Operation,
+        header: Callable[[], calls.Call],
+        *,
+        on_header: Callable[[Buffer], None] | None = None,
     ) -> Answer:
         """Return the reply, asking again while the connection gets lost and time is left."""
         deadline = time.monotonic() + self._timeout_s
@@ -106,11 +121,12 @@ class ChunkSource:
             if self._is_closed:
                 raise ClosedError("the client was closed")
             try:
-                if not is_asked:
+                if not self._is_asked:
                     self._link.send(operation, header())
-                return self._link.receive()
+                self._is_asked = False
+                return self._link.receive(on_header)
             except ConnectionLostError:
-                is_asked = False
+                self._is_asked = False
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0 if self._is_closed else backoff_s)

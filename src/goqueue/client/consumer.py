@@ -5,6 +5,7 @@ while messages are handed out. Everything that must go on meanwhile is in ``cons
 """
 
 import contextlib
+import math
 import threading
 import time
 from collections.abc import Callable, Generator, Mapping
@@ -19,7 +20,6 @@ from goqueue.base.errors import (
     GoQueueError,
     InvalidRequestError,
 )
-from goqueue.base.limits import POLL_MESSAGES_MAX
 from goqueue.base.units import SECOND_MS
 from goqueue.client.consumer_channel import Channel, Reply, Request
 from goqueue.client.consumer_hold import Place, settlements
@@ -66,7 +66,10 @@ class Consumer:
         self._is_stopping = False
         self._stopping = threading.Event()
         self._pending: dict[int, list[Order] | None] = {}
-        self._asked_s: float | None = None
+        self._polls: dict[int, float] = {}
+        """When the polls under way were sent, by their correlations."""
+        self._is_flowing = False
+        self._rejoined_s = -math.inf
         self._poll_error: GoQueueError | None = None
         self._lost_s: float | None = None
         self._backoff_s = BACKOFF_SECONDS
@@ -132,8 +135,8 @@ class Consumer:
             raise ClosedError("the consumer was closed")
         self._hold.extends_handed = True
         self._workers = workers = Workers(self._messages(), handler, stop=self.stop)
-        workers.start(concurrency)
         try:
+            workers.start(concurrency)
             workers.join()
         except BaseException:
             self.stop()
@@ -198,11 +201,20 @@ class Consumer:
         try:
             if self._workers is not None:
                 self._workers.join(self._timeout_s if timeout is None else timeout)
+            if self._hold.is_auto_commit:
+                self._await_polls()
             self._thread.run(self._upkeep.stop())
         finally:
             with self._io:
                 self._channel.end()
             self._on_close(self)
+
+    def _await_polls(self) -> None:
+        """Take what polls under way bring: not given back, it would be settled by leaving."""
+        deadline_s = time.monotonic() + self._timeout_s
+        with self._io, contextlib.suppress(GoQueueError):
+            while self._polls and time.monotonic() < deadline_s:
+                self._await(deadline_s)
 
     def __enter__(self) -> Self:
         return self
@@ -239,13 +251,11 @@ class Consumer:
         return None
 
     def _ask(self) -> None:
-        """Keep a poll under way as long as there is room for what it brings."""
+        """Keep polls under way as long as there is room for what they bring."""
         requests: list[Request] = []
         batches: list[list[Order] | None] = []
-        is_polling = self._asked_s is not None
-        limit = self._options.poll_limit
-        should_poll = not is_polling and self._hold.buffered + limit <= max(
-            self._options.prefetch, limit
+        should_poll = self._hold.has_room(
+            self._options, polls=len(self._polls), is_flowing=self._is_flowing
         )
         if should_poll or self._is_worth_settling():
             group, member = self._options.group, self.member_id
@@ -253,7 +263,9 @@ class Consumer:
                 requests.append((Operation.SETTLE, header))
                 batches.append(orders)
         if should_poll:
-            requests.append((Operation.POLL, self._poll_request(limit)))
+            requests.append(
+                (Operation.POLL, self._poll_request(self._hold.poll_limit(self._options)))
+            )
             batches.append(None)
         if not requests:
             return
@@ -264,7 +276,7 @@ class Consumer:
             raise
         self._pending.update(zip(correlations, batches, strict=True))
         if should_poll:
-            self._asked_s = time.monotonic()
+            self._polls[correlations[-1]] = time.monotonic()
 
     def _is_worth_settling(self) -> bool:
         return self._hold.settled_count >= PORTION_WORTH_SETTLING
@@ -276,7 +288,7 @@ class Consumer:
             self._options.group,
             self.member_id,
             self._upkeep.membership.generation,
-            min(limit, POLL_MESSAGES_MAX),
+            limit,
             FETCH_BYTES,
             wait_ms,
         )
@@ -288,8 +300,8 @@ class Consumer:
             timeout_s = min(timeout_s, max(deadline_s - time.monotonic(), 0))
         if (reply := self._channel.receive(timeout_s)) is not None:
             self._take(reply)
-        elif self._asked_s is not None:
-            waited_s = time.monotonic() - self._asked_s
+        elif self._polls:
+            waited_s = time.monotonic() - min(self._polls.values())
             if waited_s > self._timeout_s + WAIT_MS / SECOND_MS:
                 self._channel.close()
                 self._forget_pending()
@@ -300,11 +312,14 @@ class Consumer:
         self._backoff_s = BACKOFF_SECONDS
         orders = self._pending.pop(reply.correlation, None)
         if orders is None:
-            asked_s, self._asked_s = self._asked_s, None
+            asked_s = self._polls.pop(reply.correlation, None)
             if reply.answer is None or asked_s is None:
-                self._poll_error = reply.error
+                is_old = asked_s is not None and asked_s < self._rejoined_s
+                if not (is_old and isinstance(reply.error, NOT_A_MEMBER)):
+                    self._poll_error = reply.error
                 return
             polled = self._hold.take(reply.answer, asked_s=asked_s)
+            self._is_flowing = bool(polled.parts)
             if polled.generation != self._upkeep.membership.generation:
                 self._in_loop(self._upkeep.nudge)
         elif reply.answer is not None:
@@ -339,6 +354,7 @@ class Consumer:
             return
         if isinstance(error, NOT_A_MEMBER):
             self._thread.run(self._upkeep.rejoin())
+            self._rejoined_s = time.monotonic()
         elif error.retryable:
             self._pause(error)
         else:
@@ -362,7 +378,7 @@ class Consumer:
     def _forget_pending(self) -> None:
         """Send again what was not answered; what a poll may have brought comes back by itself."""
         pending, self._pending = self._pending, {}
-        self._asked_s = None
+        self._polls.clear()
         self._fail([orders for orders in pending.values() if orders])
 
     def _fail(self, batches: list[list[Order]]) -> None:

@@ -1,6 +1,7 @@
 """The asynchronous consumer: messages of a group in an event loop."""
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from itertools import islice
@@ -8,7 +9,6 @@ from types import TracebackType
 from typing import Final, Self
 
 from goqueue.base.errors import ClosedError, GoQueueError, InvalidRequestError
-from goqueue.base.limits import POLL_MESSAGES_MAX
 from goqueue.client.consumer_hold import Place
 from goqueue.client.consumer_membership import NOT_A_MEMBER
 from goqueue.client.consumer_options import ConsumerOptions
@@ -49,8 +49,10 @@ class AsyncConsumer:
         self._on_close = on_close
         self._starting: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
-        self._polling: asyncio.Task[Answer] | None = None
-        self._asked_s = 0.0
+        self._polls: dict[asyncio.Task[Answer], float] = {}
+        """Polls under way, and when they were sent."""
+        self._is_flowing = False
+        self._rejoined_s = -math.inf
         self._lost_s: float | None = None
         self._backoff_s = BACKOFF_SECONDS
         # Held by whoever asks for the next message.
@@ -189,14 +191,23 @@ class AsyncConsumer:
             others = self._working - {asyncio.current_task()}
             if others:
                 await asyncio.wait(others, timeout=self._timeout_s)
-            if self._polling is not None:
-                self._polling.cancel()
-                await asyncio.gather(self._polling, return_exceptions=True)
+            await self._end_polls()
             if self._starting is not None:
                 await asyncio.gather(self._starting, return_exceptions=True)
                 await self._upkeep.stop()
         finally:
             self._on_close(self)
+
+    async def _end_polls(self) -> None:
+        if self._polls and self._hold.is_auto_commit:
+            # What they bring is taken and given back: leaving would settle it.
+            await asyncio.wait(self._polls, timeout=self._timeout_s)
+        for poll in self._polls:
+            poll.cancel()
+        await asyncio.gather(*self._polls, return_exceptions=True)
+        for poll, asked_s in self._polls.items() if self._hold.is_auto_commit else ():
+            if not poll.cancelled() and poll.exception() is None:
+                self._hold.take(poll.result(), asked_s=asked_s)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -220,8 +231,8 @@ class AsyncConsumer:
         while not self._stopping.is_set():
             if self._upkeep.failure is not None:
                 raise self._upkeep.failure
-            if self._polling is not None and self._polling.done():
-                await self._take()
+            for poll in [one for one in self._polls if one.done()]:
+                await self._take(poll, self._polls.pop(poll))
             portion = self._hold.next_portion(time.monotonic())
             self._ask()
             if portion is not None:
@@ -232,44 +243,41 @@ class AsyncConsumer:
         return None
 
     def _ask(self) -> None:
-        """Keep a poll under way as long as there is room for what it brings."""
-        limit = self._options.poll_limit
-        if self._polling is not None:
-            return
-        if self._hold.buffered + limit > max(self._options.prefetch, limit):
+        """Keep polls under way as long as there is room for what they bring."""
+        if not self._hold.has_room(
+            self._options, polls=len(self._polls), is_flowing=self._is_flowing
+        ):
             return
         self._upkeep.send(self._hold.collect())
-        self._asked_s = time.monotonic()
         header = Poll(
             self._options.group,
             self.member_id,
             self._upkeep.membership.generation,
-            min(limit, POLL_MESSAGES_MAX),
+            self._hold.poll_limit(self._options),
             FETCH_BYTES,
             min(WAIT_MS, max(self._hold.lease_ms // 4, 1)),
         )
-        self._polling = asyncio.get_running_loop().create_task(
-            self._link.request(Operation.POLL, header)
-        )
+        request = self._link.request(Operation.POLL, header)
+        self._polls[asyncio.get_running_loop().create_task(request)] = time.monotonic()
 
     async def _await(self, deadline_s: float | None) -> None:
-        assert self._polling is not None, "asked"
+        assert self._polls, "asked"
         stopped = asyncio.ensure_future(self._stopping.wait())
         left_s = None if deadline_s is None else max(deadline_s - time.monotonic(), 0)
         try:
             await asyncio.wait(
-                [self._polling, stopped], timeout=left_s, return_when=asyncio.FIRST_COMPLETED
+                [*self._polls, stopped], timeout=left_s, return_when=asyncio.FIRST_COMPLETED
             )
         finally:
             stopped.cancel()
 
-    async def _take(self) -> None:
-        polling, self._polling = self._polling, None
-        assert polling is not None, "done"
+    async def _take(self, poll: asyncio.Task[Answer], asked_s: float) -> None:
         try:
-            answer = polling.result()
+            answer = poll.result()
         except NOT_A_MEMBER:
-            await self._upkeep.rejoin()
+            if asked_s > self._rejoined_s:
+                await self._upkeep.rejoin()
+                self._rejoined_s = time.monotonic()
             return
         except GoQueueError as error:
             if not error.retryable:
@@ -278,7 +286,8 @@ class AsyncConsumer:
             return
         self._lost_s = None
         self._backoff_s = BACKOFF_SECONDS
-        polled = self._hold.take(answer, asked_s=self._asked_s)
+        polled = self._hold.take(answer, asked_s=asked_s)
+        self._is_flowing = bool(polled.parts)
         if polled.generation != self._upkeep.membership.generation:
             self._upkeep.nudge()
 

@@ -12,8 +12,9 @@ from threading import Lock
 from typing import Final
 
 from goqueue.base.errors import GoQueueError, from_code
+from goqueue.base.limits import POLL_MESSAGES_MAX
 from goqueue.base.units import SECOND_MS
-from goqueue.client.consumer_options import Refusal
+from goqueue.client.consumer_options import POLLS_MAX, ConsumerOptions, Refusal
 from goqueue.client.deliver_decode import Portion, offsets_of
 from goqueue.client.delivery import Lease, Order, Verdict
 from goqueue.client.link import Answer, decode
@@ -41,6 +42,10 @@ class Holdings:
         self.lease_ms = 30 * SECOND_MS
         self.polls = 0
         """Replies taken; a consumer that takes them sends its settlements with the next poll."""
+        self.is_auto_commit = False
+        """Whether a poll settles what earlier ones brought: nothing is then fetched ahead."""
+        self.polls_max = POLLS_MAX
+        """Polls under way at once while messages flow."""
         self.extends_handed = False
         """Whether messages that were handed out are kept, too (by ``run``)."""
         # Guards everything here but the sets of open messages, which acks change without it.
@@ -90,6 +95,19 @@ class Holdings:
         current = self._current
         waiting = sum([portion.count for portion in self._portions])
         return waiting + (current.count if current is not None else 0)
+
+    def has_room(self, options: ConsumerOptions, *, polls: int, is_flowing: bool) -> bool:
+        """Tell whether to ask for more while so many polls are under way."""
+        if self.is_auto_commit:
+            return not polls and not self.buffered
+        limit = self.poll_limit(options)
+        wanted = self.buffered + (polls + 1) * limit
+        is_wanted = wanted <= max(options.prefetch, limit)
+        return polls < (self.polls_max if is_flowing else 1) and is_wanted
+
+    def poll_limit(self, options: ConsumerOptions) -> int:
+        """Return how many messages to ask for: a share, while the others are on their way."""
+        return min(max(options.prefetch // self.polls_max, 1), POLL_MESSAGES_MAX)
 
     def next_portion(self, now_s: float) -> Portion | None:
         """Return messages to hand out: what is left of the current ones, or the next."""

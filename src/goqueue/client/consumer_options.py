@@ -22,6 +22,12 @@ from goqueue.base.names import group_name, topic_name
 from goqueue.client.delivery import Duration, duration_ms
 
 LINGER_MS_MAX: Final = 10_000
+POLLS_MAX: Final = 2
+"""Polls under way while messages flow: the broker works on one while the other travels."""
+KEYED_POLLS_MAX: Final = 3
+KEYED_PREFETCH_MIN: Final = 2_400
+"""The same in the order of keys: smaller polls bring the next message of a key sooner. Below such a
+prefetch they would be so small that they cost the broker more than they bring."""
 PREFETCH_MAX: Final = 2 * POLL_MESSAGES_MAX
 AUTO_ACK_INTERVAL_MS: Final = 5_000
 
@@ -87,15 +93,15 @@ class ConsumerOptions(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidRequestError(f"settle_linger_ms: must be 0 to {LINGER_MS_MAX}")
         self.group_options()
 
+    def polls_max(self, ordering: object) -> int:
+        """Return how many polls may be under way in a group with this order."""
+        is_wide = ordering == "key" and self.prefetch >= KEYED_PREFETCH_MIN
+        return KEYED_POLLS_MAX if is_wide else POLLS_MAX
+
     @property
     def name(self) -> str:
         """What the consumer calls itself; the broker makes a member id of it."""
         return self.client_id or f"{socket.gethostname()[:100]}-{os.getpid()}"
-
-    @property
-    def poll_limit(self) -> int:
-        """Messages to ask for at once: half, so that one half is on its way at any time."""
-        return max((self.prefetch + 1) // 2, 1)
 
     def group_options(self) -> dict[str, str | int | bool]:
         """Return what is to be said of the group."""

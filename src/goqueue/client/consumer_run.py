@@ -25,9 +25,12 @@ class Workers:
         self._turn = threading.Lock()
         self._failure: BaseException | None = None
         self._threads: list[threading.Thread] = []
+        # Told when a thread ends. ``Thread.join`` would take a thread for ended after an interrupt.
+        self._ends = threading.Condition()
+        self._running = 0
 
     def __repr__(self) -> str:
-        return f"<Workers: {len(self._threads)}>"
+        return f"<Workers: {self._running}>"
 
     def start(self, concurrency: int) -> None:
         """Begin to work."""
@@ -36,17 +39,15 @@ class Workers:
             for number in range(concurrency)
         ]
         for thread in self._threads:
+            with self._ends:
+                self._running += 1
             thread.start()
 
     def join(self, timeout_s: float | None = None) -> bool:
         """Wait until all have ended; tell whether they have."""
-        for thread in self._threads:
-            if thread is not threading.current_thread():
-                thread.join(timeout_s)
-        return not any(
-            thread.is_alive() and thread is not threading.current_thread()
-            for thread in self._threads
-        )
+        own = 1 if threading.current_thread() in self._threads else 0
+        with self._ends:
+            return self._ends.wait_for(lambda: self._running <= own, timeout_s)
 
     def check(self) -> None:
         """Raise what ended them, if it was an error."""
@@ -60,6 +61,10 @@ class Workers:
         except BaseException as error:  # noqa: BLE001 - raised again by whoever called run
             self._failure = self._failure or error
             self._stop()
+        finally:
+            with self._ends:
+                self._running -= 1
+                self._ends.notify_all()
 
     def _next(self) -> Delivery | None:
         with self._turn:

@@ -96,6 +96,9 @@ class Upkeep:
         lease_ms = self.membership.group_options.get("visibility_timeout_ms")
         if isinstance(lease_ms, int):
             self.hold.lease_ms = lease_ms
+        self.hold.is_auto_commit = self.membership.group_options.get("auto_commit") is True
+        ordering = self.membership.group_options.get("ordering")
+        self.hold.polls_max = self._options.polls_max(ordering)
 
     # Called by whoever consumes, from the loop.
 

@@ -13,7 +13,7 @@ from goqueue.base.errors import InvalidRequestError, StaleReceiptError
 from goqueue.base.limits import EXTENSION_MS_MAX, RETRY_DELAY_MS_MAX
 from goqueue.base.units import SECOND_MS, parse_duration_ms
 from goqueue.core.delivery.receipt import Receipt
-from goqueue.core.delivery.runs import runs_in
+from goqueue.core.delivery.runs import Written, runs_in
 from goqueue.core.record.message import Message
 from goqueue.wire.queue_calls import (
     ACK,
@@ -86,8 +86,11 @@ class Lease:
         "nonce",
         "offsets",
         "open",
+        "order",
         "partition",
+        "tag",
         "topic",
+        "traced",
     )
 
     def __init__(
@@ -103,11 +106,15 @@ class Lease:
         self.topic = part.topic
         self.partition = part.partition
         self.nonce = part.nonce
+        self.order: Written = part.order
         self.offsets = offsets
         """In the order in which they are handed out."""
         self.failures = dict(part.failures)
         self.gathered = part.gathered
         """Offsets of the messages in the last frame, where they are not those it says itself."""
+        self.traced = part.traced
+        """Runs of the messages that get the header of a trace, made of ``tag``."""
+        self.tag = part.tag
         self.deadline_s = deadline_s
         """Until when what was not handed out is ours, on the monotonic clock."""
         self.asked_s = deadline_s
@@ -214,11 +221,13 @@ class Lease:
 
     def part(self, verb: str, offsets: Sequence[int], verdict: Verdict | None = None) -> SettlePart:
         """Return a part of a settlement."""
-        runs = (
-            [offsets.start, offsets.stop]
-            if isinstance(offsets, range)
-            else runs_in(sorted(offsets))
-        )
+        runs: Written
+        if isinstance(offsets, range):
+            runs = [offsets.start, offsets.stop]
+        elif offsets is self.offsets and isinstance(self.order, bytes):
+            runs = self.order
+        else:
+            runs = runs_in(sorted(offsets))
         if verdict is None:
             return SettlePart(self.topic, self.partition, self.nonce, verb, runs)
         return SettlePart(

@@ -1,7 +1,7 @@
 """Dead letters in the SDK: look at them, send them back, throw them away."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import TypedDict, Unpack
 
@@ -13,6 +13,7 @@ from goqueue.base.limits import REDRIVES_DEFAULT
 from goqueue.base.units import SECOND_MS
 from goqueue.client.link import Answer, Link, call, decode, retry
 from goqueue.client.loop_thread import LoopThread
+from goqueue.core.delivery.runs import runs_in
 from goqueue.core.dlq.filter import Filter
 from goqueue.core.dlq.record import STORY, Story, read_story, redrives_of
 from goqueue.core.record.frame import read_header
@@ -39,6 +40,8 @@ class Chosen(TypedDict, total=False):
     since: datetime
     until: datetime
     text: str
+    places: Mapping[int, Sequence[int]]
+    """Just these: offsets by partition, at most REDRIVE_RUNS_MAX runs of them."""
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,7 +88,14 @@ def filter_of(chosen: Chosen) -> Filter:
         since_ms=None if since is None else int(since.timestamp() * SECOND_MS),
         until_ms=None if until is None else int(until.timestamp() * SECOND_MS),
         text=chosen.get("text"),
+        places=_runs(chosen.get("places")),
     )
+
+
+def _runs(places: Mapping[int, Sequence[int]] | None) -> dict[int, list[int]] | None:
+    if places is None:
+        return None
+    return {partition: runs_in(sorted(set(offsets))) for partition, offsets in places.items()}
 
 
 def _bytes(text: bytes | str | None) -> bytes | None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import cache
 from importlib.metadata import version
 from typing import Any, Final, NamedTuple, Protocol, TypeVar, cast
 
@@ -47,6 +48,17 @@ class Link(Protocol):
         self, operation: Operation, header: calls.Call, payload: Sequence[Buffer] = ()
     ) -> Answer:
         """Send a request and return its reply, or raise what the broker raised."""
+        ...
+
+    @property
+    def is_ready(self) -> bool:
+        """Tell whether ``begin`` would send."""
+        ...
+
+    def begin(
+        self, operation: Operation, header: calls.Call, payload: Sequence[Buffer] = ()
+    ) -> asyncio.Future[Answer]:
+        """Send a request at once; return what becomes its reply."""
         ...
 
     def drop(self) -> None:
@@ -167,6 +179,18 @@ class NativeLink:
             connection = await self._connect()
         return await connection.send(operation, header, payload)
 
+    @property
+    def is_ready(self) -> bool:
+        """Tell whether there is a connection."""
+        return self._connection is not None and self._connection.is_open
+
+    def begin(
+        self, operation: Operation, header: calls.Call, payload: Sequence[Buffer] = ()
+    ) -> asyncio.Future[Answer]:
+        """Send a request on the connection there is; return what becomes its reply."""
+        assert self._connection is not None, "ready"
+        return self._connection.send(operation, header, payload)
+
     async def connect(self) -> None:
         """Make the connection now, or raise why there is none."""
         await self._connect()
@@ -219,7 +243,13 @@ class NativeLink:
 
 def hello(api_key: str | None) -> calls.Hello:
     """Return what a client says first."""
-    return calls.Hello(calls.PROTOCOL_VERSION, f"goqueue-python/{version('goqueue')}", api_key)
+    return calls.Hello(calls.PROTOCOL_VERSION, _name(), api_key)
+
+
+@cache
+def _name() -> str:
+    # Looking it up reads files: once is enough, for many connections.
+    return f"goqueue-python/{version('goqueue')}"
 
 
 def parse_address(address: str) -> tuple[str, int]:

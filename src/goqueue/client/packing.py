@@ -3,7 +3,7 @@
 Rows are grouped by sorting their partition numbers once; each partition's batch is a slice.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,8 +12,8 @@ from mmh3 import mmh3_32_uintdigest
 from goqueue.base.errors import PartitionNotFoundError
 from goqueue.base.limits import PARTITIONS_MAX
 from goqueue.base.units import NS_PER_US
-from goqueue.client.pile import Extra, Pile
-from goqueue.core.record.batch import TIMESTAMP_TYPE, PackedBatch, pack_batch
+from goqueue.client.pile import Extra, Part, Pile
+from goqueue.core.record.batch import TIMESTAMP_TYPE, pack_batch
 from goqueue.core.record.columns import build_batch
 from goqueue.core.record.message import Draft, Priority
 from goqueue.core.record.repack import ROWS_AS_BATCH_MIN
@@ -24,14 +24,6 @@ assert PARTITIONS_MAX < 2**16, "sixteen bits are sorted by radix, which is what 
 
 
 _FIRST_ROW = np.zeros(1, np.int64)
-
-
-class Part(NamedTuple):
-    """The messages of a pile that go to one partition."""
-
-    partition: int
-    rows: Numbers
-    packed: PackedBatch | PackedRows
 
 
 class Packing:

@@ -1,19 +1,23 @@
 """Messages on their way: gathered by ``send``, cut into batches, placed when the broker has them.
 
-Columns from the start: a pile is lists of keys, values and times, never a list of message objects.
+While a pile grows it is one list: value, key, time, again and again. A message is added to it in
+one step, so no lock is needed, and without an object of its own, so the collector has no work.
+Closed, it is columns: lists of keys, values and times.
 """
 
 import asyncio
 import threading
 from collections.abc import Callable, Generator, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 
 from goqueue.base.errors import DeadlineExceededError, GoQueueError, SchemaViolationError
 from goqueue.base.units import NS_PER_US
+from goqueue.core.record.batch import PackedBatch
+from goqueue.core.record.row import PackedRows
 from goqueue.core.record.stamp import REFUSED_OFFSET
 from goqueue.wire.calls import RepeatPart
 
@@ -57,11 +61,49 @@ class Outcome(msgspec.Struct, frozen=True):
         return SchemaViolationError(self.misfits.get(row, "the message does not fit its schema"))
 
 
+class Part(NamedTuple):
+    """The messages of a pile that go to one partition."""
+
+    partition: int
+    rows: np.ndarray[Any, Any]
+    packed: PackedBatch | PackedRows
+
+
+Moment = int | tuple[int, Extra]
+"""When a message was sent, in nanoseconds, and what few have beside it. No two are one object."""
+
+FIELDS = 3
+"""So many entries of the list of rows are one message: value, key, moment."""
+
+
+class _Columns(NamedTuple):
+    """The rows of a pile when it was closed."""
+
+    length: int
+    size: int
+    values: list[bytes | None]
+    keys: list[bytes | None]
+    times_ns: list[int]
+    extras: dict[int, Extra]
+
+
+def _columns_of(rows: list[Any], size: int, *, has_extras: bool) -> _Columns:
+    moments = rows[2::FIELDS]
+    extras: dict[int, Extra] = {}
+    if has_extras:
+        special = {row: one for row, one in enumerate(moments) if isinstance(one, tuple)}
+        for row, (time_ns, extra) in special.items():
+            moments[row] = time_ns
+            extras[row] = extra
+    return _Columns(len(moments), size, rows[0::FIELDS], rows[1::FIELDS], moments, extras)
+
+
 class Pile:
     """A growing run of messages of one producer, and later what became of them."""
 
     __slots__ = (
         "_callbacks",
+        "_columns",
         "_guard",
         "_is_done",
         "_offsets",
@@ -69,11 +111,17 @@ class Pile:
         "_partitions",
         "_refused",
         "_repeats",
+        "extra_count",
         "extras",
         "hurry",
         "keys",
+        "limit",
         "loop",
+        "parts",
         "parts_left",
+        "previous",
+        "rows",
+        "sealed_size",
         "size",
         "times_ns",
         "topic",
@@ -81,9 +129,24 @@ class Pile:
     )
 
     def __init__(
-        self, topic: str, hurry: Callable[["Pile"], None], loop: asyncio.AbstractEventLoop
+        self,
+        topic: str,
+        hurry: Callable[["Pile"], None],
+        loop: asyncio.AbstractEventLoop,
+        limit: int = 0,
     ) -> None:
         self.topic = topic
+        self.rows: list[Any] = []
+        self.limit = limit
+        """The bytes at which whoever adds looks closer; less than none when it is closed."""
+        self.extra_count = 0
+        self.sealed_size = 0
+        self.previous: Pile | None = None
+        """The one that was sealed before it and is not on its way yet."""
+        self.parts: list[Part] | GoQueueError | None = None
+        """Its messages by partition, or why there are none; None before it is cut."""
+        # The first entry counts: a signal may have it closed while it is being closed.
+        self._columns: list[_Columns] = []
         self.loop = loop
         self.hurry = hurry
         self.keys: list[bytes | None] = []
@@ -103,17 +166,40 @@ class Pile:
         self._callbacks: list[Callable[[], object]] = []
 
     def __len__(self) -> int:
-        return len(self.values)
+        return self._columns[0].length if self._columns else len(self.rows) // FIELDS
 
     @property
     def is_done(self) -> bool:
         """Tell whether every message is placed or failed."""
         return self._is_done
 
-    def forget(self, row: int) -> None:
-        """Take back what was added from a row on."""
-        del self.keys[row:], self.values[row:], self.times_ns[row:]
-        self.extras.pop(row, None)
+    def close(self) -> None:
+        """Take no more rows: those that are there become columns.
+
+        One that is added after this was begun is not among them, and whoever adds it sees the
+        limit. Interrupted at any point, it can be done again.
+        """
+        self.limit = -1
+        if not self._columns:
+            has_extras = self.extra_count > 0
+            self._columns.append(_columns_of(self.rows[:], self.size, has_extras=has_extras))
+        columns = self._columns[0]
+        self.values, self.keys = columns.values, columns.keys
+        self.times_ns, self.extras = columns.times_ns, columns.extras
+        self.sealed_size = columns.size
+        self.rows = []
+
+    @property
+    def is_closed(self) -> bool:
+        """Tell whether the pile takes no more rows."""
+        return self.limit < 0
+
+    def has_missed(self, at: int) -> bool:
+        """Tell whether it was closed before a message was there, which must go into the next."""
+        if not self.is_closed:
+            return False
+        self.close()
+        return at >= len(self) * FIELDS
 
     def settle(self, outcome: Outcome) -> bool:
         """Take the outcome of one part; return True when it was the last."""
@@ -122,7 +208,8 @@ class Pile:
         if self.parts_left:
             return False
         # The messages themselves are no longer needed.
-        self.keys, self.values = [], []
+        self.keys, self.values, self.parts = [], [], []
+        self._columns = [one._replace(keys=[], values=[]) for one in self._columns[:1]]
         with self._guard:
             self._is_done = True
             callbacks, self._callbacks = self._callbacks, []
@@ -234,7 +321,12 @@ class SendFuture(msgspec.Struct, frozen=True, gc=False):
     """The outcome of one ``send``. Works in threads and, awaited, in an event loop."""
 
     _pile: Pile
-    _row: int
+    _at: int
+    """Where it was added: divided only when somebody asks."""
+
+    @property
+    def _row(self) -> int:
+        return self._at // FIELDS
 
     def done(self) -> bool:
         """Tell whether the broker has answered."""

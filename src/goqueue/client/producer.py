@@ -1,65 +1,51 @@
 """The gathering half of a producer: ``send`` adds to a pile, piles go out by size or by time.
 
-``send`` is the one call made per message, so it does as little as it can: checks, three appends, a
+``send`` is the one call made per message, so it does as little as it can: checks, an append, a
 future. Everything else happens once per pile.
 """
 
 import asyncio
 import threading
-from collections import deque
 from collections.abc import Mapping
 from datetime import datetime
 from time import monotonic_ns, time_ns
-from typing import Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from goqueue.base.errors import (
-    BufferFullError,
-    ClosedError,
-    GoQueueError,
-    InvalidRequestError,
-    TooLargeError,
-)
-from goqueue.base.limits import (
-    BATCH_ROWS_MAX,
-    DEDUP_ID_BYTES_MAX,
-    KEY_BYTES_MAX,
-    PARTITIONS_MAX,
-    TIMESTAMP_AHEAD_MS_MAX,
-    VALUE_BYTES_MAX,
-)
-from goqueue.base.units import DAY_MS, NS_PER_US, US_PER_MS, MiB
-from goqueue.client.delays import Delay, check_delay_id, due_us
+from goqueue.base.errors import BufferFullError, ClosedError, GoQueueError
+from goqueue.base.limits import BATCH_ROWS_MAX, PARTITIONS_MAX
+from goqueue.base.units import MiB
+from goqueue.client.delays import Delay
 from goqueue.client.link import Link
-from goqueue.client.packing import Packing, check_partition
-from goqueue.client.pile import Extra, Outcome, Pile, SendFuture
-from goqueue.client.positions import microseconds_of
+from goqueue.client.packing import Packing
+from goqueue.client.pile import FIELDS, Moment, Outcome, Pile, SendFuture
 from goqueue.client.producer_options import ProducerOptions
 from goqueue.client.sender import Batch, Sender
-from goqueue.client.transaction_sender import TxSender
+from goqueue.client.sizes import OVERSIZE_SUSPECT_BYTES, ROW_OVERHEAD_BYTES, size_of
+from goqueue.client.special import PLAIN, Special, extra_of
 from goqueue.core.record.batch import REPEATS_MAX
-from goqueue.core.record.headers import check_headers
-from goqueue.core.record.message import Priority, parse_priority
-from goqueue.core.record.queue_rows import DELAY_ID
-from goqueue.wire.calls import ProducerIdentity
-
-ROW_OVERHEAD_BYTES: Final = 24
-"""What a message costs in a batch beside its key and value."""
-
-OVERSIZE_SUSPECT_BYTES: Final = KEY_BYTES_MAX
-"""Below this a message needs no closer look at its sizes."""
+from goqueue.core.record.message import Priority
 
 PILE_BYTES_MAX: Final = 14 * MiB
 _LAST_ROW: Final = BATCH_ROWS_MAX - 1_000
+_LAST_AT: Final = _LAST_ROW * FIELDS
 """A pile is closed behind this row; other threads may add a few before that is done."""
 
 _EXTRAS_MAX: Final = REPEATS_MAX - 90
 """Any message with a ``dedup_id`` may be a repeat, and a batch can name only so many."""
 
 
+_BUSY_ROWS: Final = 256
+_BUSY_SECONDS: Final = 0.001
+"""Whoever has sent so many rows sends the next soon, and cuts the pile; if not, the loop does."""
+
+
 class Gatherer:
     """Gathers messages for one topic. ``send`` may be called from any thread."""
+
+    sender_type: ClassVar[type[Sender]] = Sender
+    linger_ms_min: ClassVar[float] = 0
 
     def __init__(
         self,
@@ -69,16 +55,15 @@ class Gatherer:
         options: ProducerOptions,
         *,
         loop_thread: int,
-        is_transactional: bool = False,
     ) -> None:
         self._loop = loop
         self._topic = topic
         self._options = options
         self._packing: Packing | None = None
         self._pile_bytes_max = min(options.buffer_bytes, PILE_BYTES_MAX)
-        self._early: list[Pile] = []
         self._transaction = 0
-        self._sender = (TxSender if is_transactional else Sender)(
+        self._linger_ms = max(options.linger_ms, self.linger_ms_min)
+        self._sender = self.sender_type(
             link,
             topic,
             acks=options.acks,
@@ -86,16 +71,20 @@ class Gatherer:
             on_settled=self._settled,
         )
         self._sender.on_slot = self._slot_free
-        # Guards the current pile; taken once per send. A handler of a signal may send as well.
+        # Guards which pile is the current one. A handler of a signal may send as well.
         self._lock = threading.RLock()
-        self._pile = Pile(topic, self.hurry, loop)
+        # Nobody waits for it: it knows whether this very thread holds the lock.
+        self._held = threading.Condition(self._lock)
+        self._pile = Pile(topic, self.hurry, loop, self._pile_bytes_max)
         self._is_timer_set = False
+        self._is_submitting = False
         self._is_due = False
-        self._sealed: deque[list[Batch]] = deque()
+        self._is_elsewhere = False
+        """Whether messages are sent from another thread than the loop's."""
         self._has_sealed = False
         self._number = 0
         # Guards the count of buffered bytes, and wakes those who wait for room.
-        self._room = threading.Condition(threading.Lock())
+        self._room = threading.Condition(threading.RLock())
         self._buffered = 0
         self._is_full = False
         self._closed: GoQueueError | None = None
@@ -106,10 +95,9 @@ class Gatherer:
     def __repr__(self) -> str:
         return f"<Producer of {self._topic}: {self._buffered} bytes buffered>"
 
-    def send(  # noqa: C901, PLR0913 - one flat piece on purpose: it runs once per message
+    def send(  # noqa: PLR0913, PLR0917 - one flat piece on purpose: it runs once per message
         self,
         value: bytes | None,
-        *,
         key: bytes | None = None,
         headers: Mapping[str, bytes | str] | None = None,
         priority: Priority | str | int | None = None,
@@ -122,96 +110,87 @@ class Gatherer:
     ) -> SendFuture:
         """Queue one message and return its future at once."""
         # Exact types first: they are what nearly every message has, and the check costs least.
-        if type(value) is bytes and type(key) is bytes:
-            size = len(value) + len(key) + ROW_OVERHEAD_BYTES
-        else:
-            size = _size_of(value, key)
-        extra = None
-        if size > OVERSIZE_SUSPECT_BYTES:
-            _check_sizes(value, key)
         if (
-            headers is not None
-            or priority is not None
-            or partition is not None
-            or dedup_id is not None
-            or timestamp is not None
-            or delay is not None
-            or deliver_at is not None
-            or delay_id is not None
+            type(value) is bytes
+            and type(key) is bytes
+            and headers is None
+            and priority is None
+            and partition is None
+            and dedup_id is None
+            and timestamp is None
+            and delay is None
+            and deliver_at is None
+            and delay_id is None
+            and not self._is_full
         ):
-            if delay is not None or deliver_at is not None or delay_id is not None:
-                headers = _name_delay(headers, delay_id)
-                due = due_us(delay, deliver_at, now_us=time_ns() // NS_PER_US)
-            else:
-                due = None
-            extra, size = self._extra(headers, priority, partition, dedup_id, timestamp, due, size)
-        if self._is_full:
-            self._wait_for_room()
-        with self._lock:
             pile = self._pile
-            row = len(pile.values)
-            if pile.size + size > self._pile_bytes_max and row:
-                self._seal(pile)
-                pile = self._pile
-                row = 0
-            if row == 0:
+            rows = pile.rows
+            at = len(rows)
+            size = len(value) + len(key) + ROW_OVERHEAD_BYTES
+            if at and size <= OVERSIZE_SUSPECT_BYTES:
+                now = time_ns()
+                # No lock: added in one step, and whatever else happened is looked at afterwards.
+                rows += (value, key, now)
+                pile.size = size = pile.size + size
+                if size < pile.limit and at < _LAST_AT and rows[at + 2] is now:
+                    return SendFuture(pile, at)
+                return self._look_closer(pile, rows, now)
+        special = (headers, priority, partition, dedup_id, timestamp, delay, deliver_at, delay_id)
+        return self._add(value, key, None if special == PLAIN else special)
+
+    def _add(self, value: bytes | None, key: bytes | None, special: Special | None) -> SendFuture:
+        """Add a message that begins a pile, is large, or has something that few have."""
+        size = size_of(value, key)
+        extra = None
+        if special is not None:
+            extra, more = extra_of(
+                special,
+                partitions=PARTITIONS_MAX if self._packing is None else self._packing.partitions,
+                is_in_transaction=bool(self._transaction),
+            )
+            size += more
+        if self._is_full:
+            self._wait_for_room(size)
+        with self._lock:
+            pile, rows = self._open_pile(size)
+            is_first = not rows
+            if is_first:
                 self._begin()
-            try:
-                pile.values.append(value)
-                pile.keys.append(key)
-                pile.times_ns.append(time_ns())
-                if extra is not None:
-                    pile.extras[row] = extra
-            except BaseException:
-                # A signal may raise between any two of them; then this message was not sent.
-                pile.forget(row)
-                raise
+            moment: Moment = time_ns() if extra is None else (time_ns(), extra)
+            pile.extra_count += extra is not None
+            rows += (value, key, moment)
             pile.size += size
-        if row == 0 or row == _LAST_ROW or self._has_sealed or extra is not None:  # noqa: PLR1714 - faster than a set
+            at = _place_of(moment, rows)
+            is_late = pile.has_missed(at)
+        if is_late:
+            self._hand_over()
+            return self._add(value, key, special)
+        if is_first or extra is not None or at >= _LAST_AT or self._has_sealed:
             self._look_after(pile)
-        return SendFuture(pile, row)
+        return SendFuture(pile, at)
 
-    def _extra(
-        self,
-        headers: Mapping[str, bytes | str] | None,
-        priority: Priority | str | int | None,
-        partition: int | None,
-        dedup_id: bytes | str | None,
-        timestamp: datetime | None,
-        due: int | None,
-        size: int,
-    ) -> tuple[Extra, int]:
-        """Check what only some messages have; return it and the message's size with it."""
-        checked = check_headers(headers) if headers else None
-        if checked:
-            size += sum(len(name) * 4 + len(value) + 8 for name, value in checked.items())
-        if partition is not None:
-            partitions = PARTITIONS_MAX if self._packing is None else self._packing.partitions
-            check_partition(partition, partitions)
-        if isinstance(dedup_id, str):
-            dedup_id = dedup_id.encode()
-        if dedup_id is not None:
-            if self._transaction:
-                raise InvalidRequestError("dedup_id: not in a transaction, which may be undone")
-            size += len(dedup_id) + 4
-            if not 0 < len(dedup_id) <= DEDUP_ID_BYTES_MAX:
-                raise InvalidRequestError(
-                    f"dedup_id: {len(dedup_id)} bytes; 1 to {DEDUP_ID_BYTES_MAX} are allowed"
-                )
-        extra = Extra(
-            checked or None,
-            None if priority is None else int(parse_priority(priority)),
-            partition,
-            dedup_id,
-            None if timestamp is None else _check_time(timestamp),
-            due,
-        )
-        return extra, size
+    def _look_closer(self, pile: Pile, rows: list[Any], moment: int) -> SendFuture:
+        """See to a message after which a pile is full or due, or that others came in between."""
+        with self._lock:
+            at = _place_of(moment, rows)
+            is_late = pile.has_missed(at)
+            if not pile.is_closed and (pile.size >= pile.limit or _is_full(pile)):
+                self._seal(pile)
+        self._hand_over()
+        if is_late:
+            # Not under the lock: it may wait for room, and the loop needs the lock to make any.
+            return self._add(rows[at], rows[at + 1], None)
+        return SendFuture(pile, at)
 
-    def _wait_for_room(self) -> None:
+    def _wait_for_room(self, size: int) -> None:
         """Block until the buffer has room. In the loop's thread nobody could make any: raise."""
         seconds = self._options.block_ms_max / 1_000
         if threading.get_ident() == self._loop_thread:
+            seconds = 0
+        elif self._holds_lock():
+            # A signal's handler within a send: the loop makes no room before that one is done.
+            if self._pile.size + size <= self._pile.limit:
+                return
             seconds = 0
         with self._room:
             if self._room.wait_for(lambda: not self._is_full, seconds):
@@ -223,13 +202,13 @@ class Gatherer:
     def hurry(self, pile: Pile) -> None:
         """Somebody waits for this pile: send it as soon as a request may go out."""
         with self._lock:
-            if pile is self._pile and pile.values:
+            if pile is self._pile and len(pile):
                 self._seal_or_mark(pile)
         self._hand_over()
 
     def _look_after(self, pile: Pile) -> None:
         """See that a pile that was just begun or is full goes out, and hand over sealed ones."""
-        if self._options.linger_ms == 0 or _is_full(pile):
+        if self._linger_ms == 0 or _is_full(pile):
             self.hurry(pile)
         else:
             self._hand_over()
@@ -244,55 +223,66 @@ class Gatherer:
         else:
             self._loop.call_soon_threadsafe(self._submit)
 
+    def _holds_lock(self) -> bool:
+        try:
+            self._held.notify(0)
+        except RuntimeError:
+            return False
+        return True
+
     # Under the lock.
+
+    def _open_pile(self, size: int) -> tuple[Pile, list[Any]]:
+        """Return a pile that has room for a message, and its rows."""
+        while True:
+            pile = self._pile
+            # Taken before the look: a signal's handler may close the pile from here on.
+            rows = pile.rows
+            if not (pile.is_closed or (rows and pile.size + size > self._pile_bytes_max)):
+                return pile, rows
+            self._seal(pile)
 
     def _begin(self) -> None:
         """Make sure that a pile about to get its first message goes out in time."""
         if self._closed is not None:
             raise self._closed
-        if self._options.linger_ms and not self._is_timer_set:
+        self._is_elsewhere = threading.get_ident() != self._loop_thread
+        if self._linger_ms and not self._is_timer_set:
             self._is_timer_set = True
             self._loop.call_soon_threadsafe(self._set_timer)
 
     def _seal_or_mark(self, pile: Pile) -> None:
         # Marked first: a slot that becomes free from here on is then not missed.
         self._is_due = True
-        has_slot = self._packing is not None and self._sender.has_slot and not self._sealed
-        if has_slot or _is_full(pile):
+        is_first = self._packing is not None and pile.previous is None
+        if (is_first and self._sender.has_slot) or _is_full(pile):
             self._seal(pile)
 
     def _seal(self, pile: Pile) -> None:
-        """Close the pile and begin an empty one."""
-        fresh = Pile(self._topic, self.hurry, self._loop)
-        if self._packing is None:
-            self._early.append(pile)
-            self._pile = fresh
-        else:
-            try:
-                self._pack(pile, self._packing)
-            finally:
-                # Whatever interrupts this, a pile in the queue is not the current one any more.
-                if pile.parts_left:
-                    self._pile = fresh
-        self._is_due = False
-        self._count(pile.size)
+        """Close the pile, put an empty one before it, and cut it.
 
-    def _pack(self, pile: Pile, packing: Packing) -> None:
-        """Cut a closed pile into batches, to be handed over."""
-        deadline = self._loop.time() + self._options.delivery_timeout_ms / 1_000
-        try:
-            parts = packing.cut(pile, self._transaction)
-        except GoQueueError as error:
-            pile.parts_left = 1
-            self._loop.call_soon_threadsafe(self._refuse, pile, error)
+        Whatever interrupts this, the pile is either still the current one or in the chain behind
+        it; one that is not cut when its turn comes is cut then.
+        """
+        pile.close()
+        fresh = Pile(self._topic, self.hurry, self._loop, self._pile_bytes_max)
+        fresh.previous = pile
+        if self._pile is not pile:
+            # A signal's handler has done it in between.
             return
-        number = self._number + 1
-        batches = [Batch(pile, part, number=number, deadline=deadline) for part in parts]
+        self._pile = fresh
         self._has_sealed = True
-        self._number = number
-        pile.parts_left = len(parts)
-        # Through one queue, so that piles leave in the order they were sealed by any thread.
-        self._sealed.append(batches)
+        self._is_due = False
+        self._count(pile.sealed_size)
+        if self._packing is not None:
+            self._cut(pile, self._packing)
+
+    def _cut(self, pile: Pile, packing: Packing) -> None:
+        if pile.parts is None:
+            try:
+                pile.parts = packing.cut(pile, self._transaction)
+            except GoQueueError as error:
+                pile.parts = error
 
     # In the loop's thread.
 
@@ -305,38 +295,26 @@ class Gatherer:
             self._pile_bytes_max = min(
                 self._options.batch_bytes * partitions, self._options.buffer_bytes, PILE_BYTES_MAX
             )
-            early, self._early = self._early, []
-            for one in early:
-                self._pack(one, self._packing)
-            if self._is_due and self._pile.values:
+            self._pile.limit = min(self._pile.limit, self._pile_bytes_max)
+            if self._is_due and len(self._pile):
                 self._seal(self._pile)
+            self._has_sealed = True
         self._hand_over()
 
     def fail(self, error: GoQueueError) -> None:
         """Refuse what was gathered and all that may follow: the topic cannot be published to."""
         self._closed = error
         with self._lock:
-            if self._pile.values:
+            if len(self._pile):
                 self._seal(self._pile)
-        early, self._early = self._early, []
-        for one in early:
-            self._refuse(one, error)
-
-    def open(self, transaction: int, identity: ProducerIdentity) -> None:
-        """Take messages, which belong to a transaction of somebody."""
-        assert isinstance(self._sender, TxSender), "made for transactions"
-        self._sender.identify(identity)
-        with self._lock:
-            assert not self._pile.values, "what was gathered before was sealed"
-            self._transaction = transaction
-            self._closed = None
-            self.failure = None
+        for pile in self._take_sealed():
+            self._refuse(pile, error)
 
     def shut(self, reason: GoQueueError) -> None:
         """Take no more messages; those gathered so far go out."""
         with self._lock:
             self._closed = reason
-            if self._pile.values:
+            if len(self._pile):
                 self._seal(self._pile)
         self._hand_over()
 
@@ -347,40 +325,79 @@ class Gatherer:
         self._settled(pile)
 
     def _submit(self) -> None:
-        while self._sealed:
-            self._sender.submit(self._sealed.popleft())
+        """Give the sealed piles to the sender, in the order they were sealed."""
+        # The sender calls back from within: what is sealed then must wait for those before it.
+        if self._packing is None or self._is_submitting:
+            return
+        self._is_submitting = True
+        try:
+            while sealed := self._take_sealed():
+                for pile in sealed:
+                    self._submit_one(pile, self._packing)
+        finally:
+            self._is_submitting = False
+
+    def _submit_one(self, pile: Pile, packing: Packing) -> None:
+        with self._lock:
+            self._cut(pile, packing)
+        parts = pile.parts
+        assert parts is not None, "cut"
+        if isinstance(parts, GoQueueError):
+            self._refuse(pile, parts)
+            return
+        self._number += 1
+        pile.parts_left = len(parts)
+        deadline = self._loop.time() + self._options.delivery_timeout_ms / 1_000
+        self._sender.submit(
+            [Batch(pile, part, number=self._number, deadline=deadline) for part in parts]
+        )
+
+    def _take_sealed(self) -> list[Pile]:
+        """Take the sealed piles out of the chain, the oldest first."""
+        sealed: list[Pile] = []
+        newer = self._pile
+        while (pile := newer.previous) is not None:
+            newer.previous = None
+            sealed.append(pile)
+            newer = pile
+        return sealed[::-1]
 
     def _set_timer(self) -> None:
-        self._loop.call_later(self._options.linger_ms / 1_000, self._linger_over)
+        self._loop.call_later(self._linger_ms / 1_000, self._linger_over)
 
     def _linger_over(self) -> None:
         self._is_timer_set = False
-        self.hurry(self._pile)
+        if not self._leave_to_caller():
+            self.hurry(self._pile)
 
     def _slot_free(self) -> None:
-        if self._is_due and self._packing is not None:
+        if self._is_due and self._packing is not None and not self._leave_to_caller():
             self.flush_now()
+
+    def _leave_to_caller(self) -> bool:
+        """Let the thread that is busy sending close the pile with its next message.
+
+        Cut here, the two would take the interpreter from each other in slices of milliseconds.
+        """
+        with self._lock:
+            pile = self._pile
+            if not self._is_elsewhere or len(pile) < _BUSY_ROWS or pile.is_closed:
+                return False
+            self._is_due = True
+            if self._sender.has_slot and self._packing is not None:
+                pile.limit = 0
+                self._loop.call_later(_BUSY_SECONDS, self.hurry, pile)
+        return True
 
     def flush_now(self) -> None:
         """Send what is gathered without waiting for the linger time."""
         with self._lock:
-            if self._pile.values and self._packing is not None:
+            if len(self._pile) and self._packing is not None:
                 self._seal(self._pile)
         self._hand_over()
 
-    async def abandon(self, reason: GoQueueError, *, grace_s: float) -> None:
-        """Send no more; wait a little for answers that are under way."""
-        assert isinstance(self._sender, TxSender), "made for transactions"
-        self._submit()
-        await self._sender.abandon(reason, grace_s=grace_s)
-
-    @property
-    def is_spoiled(self) -> bool:
-        """Tell whether the broker must give a new life before more is sent."""
-        return isinstance(self._sender, TxSender) and self._sender.is_spoiled
-
     def _settled(self, pile: Pile) -> None:
-        self._count(-pile.size)
+        self._count(-pile.sealed_size)
         self.failure = self.failure or pile.first_error()
         self._report(pile)
 
@@ -421,40 +438,13 @@ class Gatherer:
             self._sender.abort()
 
 
-def _size_of(value: bytes | None, key: bytes | None) -> int:
-    """Return what a message costs in a batch, refusing what is not bytes."""
-    for field, part in (("value", value), ("key", key)):
-        if part is not None and not isinstance(part, bytes):
-            raise TypeError(f"{field} must be bytes or None, not {type(part).__name__}")
-    return len(value or b"") + len(key or b"") + ROW_OVERHEAD_BYTES
-
-
-def _check_sizes(value: bytes | None, key: bytes | None) -> None:
-    if value is not None and len(value) > VALUE_BYTES_MAX:
-        raise TooLargeError(f"value: {len(value)} bytes; the limit is {VALUE_BYTES_MAX}")
-    if key is not None and len(key) > KEY_BYTES_MAX:
-        raise TooLargeError(f"key: {len(key)} bytes; the limit is {KEY_BYTES_MAX}")
-
-
-def _name_delay(
-    headers: Mapping[str, bytes | str] | None, delay_id: str | None
-) -> Mapping[str, bytes | str] | None:
-    """Return the headers with the name a delayed message was given."""
-    if delay_id is None:
-        return headers
-    return {**(headers or {}), DELAY_ID: check_delay_id(delay_id)}
-
-
-def _check_time(timestamp: datetime) -> int:
-    """Return a time as it is stored; one the broker would refuse would take others with it."""
-    time_us = microseconds_of(timestamp)
-    if not 0 <= time_us <= time_ns() // NS_PER_US + TIMESTAMP_AHEAD_MS_MAX * US_PER_MS:
-        raise InvalidRequestError(
-            f"timestamp: {timestamp} lies before 1970 or more than"
-            f" {TIMESTAMP_AHEAD_MS_MAX // DAY_MS} day ahead"
-        )
-    return time_us
-
-
 def _is_full(pile: Pile) -> bool:
-    return len(pile) > _LAST_ROW or len(pile.extras) >= _EXTRAS_MAX
+    return len(pile) > _LAST_ROW or pile.extra_count >= _EXTRAS_MAX
+
+
+def _place_of(moment: Moment, rows: list[Any]) -> int:
+    """Return where a message was added just now; others may have been added behind it."""
+    at = len(rows) - FIELDS
+    while rows[at + 2] is not moment:
+        at -= FIELDS
+    return at

@@ -1,6 +1,7 @@
 """Reading a topic: what to ask for next, and chunks of frames as messages or stored batches."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Final
 
 import msgspec
@@ -17,15 +18,16 @@ from goqueue.base.ids import Offset, PartitionId, TopicName
 from goqueue.base.units import MiB
 from goqueue.client.link import Answer, decode
 from goqueue.client.positions import Position
-from goqueue.core.log.scan import Walk
+from goqueue.core.log.scan import Span, Walk
 from goqueue.core.record.batch import decode_batch
 from goqueue.core.record.columns import batch_of_drafts, messages_of
 from goqueue.core.record.frame import CONTROL
 from goqueue.core.record.message import Draft, Message
 from goqueue.core.record.row import Row
 from goqueue.wire import calls
+from goqueue.wire.packet import Buffer
 
-FETCH_BYTES: Final = 2 * MiB
+FETCH_BYTES: Final = 4 * MiB
 FOLLOW_WAIT_MS: Final = 1_000
 
 
@@ -53,6 +55,8 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     delayed: str = "hide"
     on_hidden: OnHidden | None = None
     isolation: str = READ_COMMITTED
+    must_reach_end: bool = False
+    """Raise if the log ends before ``end``, instead of stopping there."""
 
     def __post_init__(self) -> None:
         """Refuse contradictions."""
@@ -124,29 +128,54 @@ class Fetching:
         self._end = dict.fromkeys(start)
         if end is not None:
             limits = {part.partition: part.end_offset for part in parts}
+            if self._options.must_reach_end:
+                self._check_ends(end, limits)
             self._end = {p: min(offset, limits[p]) for p, offset in end.items()}
+
+    def _check_ends(self, end: dict[int, int], limits: dict[int, int]) -> None:
+        for partition, offset in end.items():
+            if offset > limits[partition]:
+                raise DataLossError(
+                    f"{self._topic}/{partition}: the log ends at {limits[partition]}, and it was"
+                    f" to be read up to {offset}"
+                )
 
     @property
     def is_over(self) -> bool:
         """Tell whether every partition was read to its end."""
-        return not self._open_partitions()
+        return not self._open_partitions(self._next)
 
     def request(self) -> calls.Fetch:
         """Return the next request: every partition that is not at its end."""
-        partitions = self._open_partitions()
-        assert partitions, "not over"
-        header = calls.Fetch(
-            self._topic,
-            FETCH_BYTES,
-            FOLLOW_WAIT_MS if self._options.follow else 0,
-            [calls.FetchPart(p, self._next[p], self._end[p]) for p in partitions],
-            self._options.delayed == "show",
-            self._options.is_committed,
-        )
+        request = self._request(self._next)
+        assert request is not None, "not over"
+        return request
+
+    def request_behind(self, header: Buffer) -> calls.Fetch | None:
+        """Return the request that will follow a reply of which only the header is there.
+
+        None where it cannot be known yet or there is none. Nothing is taken before ``take``.
+        """
+        parts = decode(header, calls.Fetched).parts
+        if any(part.failure is not None for part in parts):
+            return None
+        return self._request(self._next | {part.partition: part.next_offset for part in parts})
+
+    def _request(self, following: dict[int, int]) -> calls.Fetch | None:
+        partitions = self._open_partitions(following)
+        if not partitions:
+            return None
         # Whoever comes first this time is last next time, so none is starved.
         first = partitions[0]
         self._next[first] = self._next.pop(first)
-        return header
+        return calls.Fetch(
+            self._topic,
+            FETCH_BYTES,
+            FOLLOW_WAIT_MS if self._options.follow else 0,
+            [calls.FetchPart(p, following[p], self._end[p]) for p in partitions],
+            self._options.delayed == "show",
+            self._options.is_committed,
+        )
 
     def take(self, answer: Answer) -> list[Chunk]:
         """Take a reply; return its chunks."""
@@ -159,10 +188,10 @@ class Fetching:
             chunks += self._take(part, frames)
         return chunks
 
-    def _open_partitions(self) -> list[int]:
+    def _open_partitions(self, following: dict[int, int]) -> list[int]:
         return [
             partition
-            for partition, offset in self._next.items()
+            for partition, offset in following.items()
             if (end := self._end[partition]) is None or offset < end
         ]
 
@@ -209,18 +238,37 @@ class Fetching:
 
 def messages_in(chunk: Chunk) -> Iterator[Message]:
     """Yield the messages of a chunk, in order."""
+    return chain.from_iterable(runs_in(chunk))
+
+
+def runs_in(chunk: Chunk) -> Iterator[Iterable[Message]]:
+    """Yield the messages of a chunk frame by frame.
+
+    Whoever chains the runs gets each message without waking a generator for it.
+    """
     topic, partition = chunk.topic, chunk.partition
-    for span in Walk(chunk.frames):
+    for span in _frames_in(chunk):
         header = span.header
         frame = chunk.frames[span.start : span.end]
         if header.flags & CONTROL:
             continue
         if not header.is_batch:
             if chunk.start_offset <= header.offset < chunk.end_offset:
-                yield Row(header, frame).message(topic, partition)
+                yield (Row(header, frame).message(topic, partition),)
             continue
         first, batch = _wanted(chunk, header.offset, decode_batch(header, frame))
-        yield from messages_of(batch, topic=topic, partition=partition, first_offset=first)
+        yield messages_of(batch, topic=topic, partition=partition, first_offset=first)
+
+
+def _frames_in(chunk: Chunk) -> Iterator[Span]:
+    """Yield the frames of a chunk; the broker sends whole and good ones, the road may not."""
+    walk = Walk(chunk.frames)
+    yield from walk
+    if walk.position < len(chunk.frames):
+        raise DataLossError(
+            f"{chunk.topic}/{chunk.partition}: a frame came damaged from the broker"
+            f": {walk.fault or 'it is cut short'}"
+        )
 
 
 def _wanted(chunk: Chunk, offset: Offset, batch: pa.RecordBatch) -> tuple[Offset, pa.RecordBatch]:
@@ -239,7 +287,7 @@ def stored_batches_in(chunk: Chunk) -> Iterator[tuple[Offset, pa.RecordBatch]]:
     """
     drafts: list[Draft] = []
     first = Offset(0)
-    for span in Walk(chunk.frames):
+    for span in _frames_in(chunk):
         header = span.header
         frame = chunk.frames[span.start : span.end]
         if header.flags & CONTROL:

@@ -9,7 +9,8 @@ only when the broker has said of each that it is not there.
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
 from goqueue.base.errors import (
     ClosedError,
@@ -24,17 +25,17 @@ from goqueue.base.errors import (
 )
 from goqueue.base.ids import Epoch, ProducerId
 from goqueue.base.ids import Sequence as SequenceNumber
-from goqueue.client.link import BACKOFF_SECONDS, BACKOFF_SECONDS_MAX, Link, decode
-from goqueue.client.packing import Part
-from goqueue.client.pile import Outcome, Pile
+from goqueue.client.link import BACKOFF_SECONDS, BACKOFF_SECONDS_MAX, Answer, Link, decode
+from goqueue.client.pile import Outcome, Part, Pile
 from goqueue.core.record.stamp import ProducerStamp
 from goqueue.wire import calls
-from goqueue.wire.packet import Operation
+from goqueue.wire.packet import Buffer, Operation
 
 INIT_SECONDS_MAX: Final = 5.0
 ANSWER_SECONDS_MAX: Final = 30.0
 """A connection on which a request stays unanswered for longer is given up for another."""
 
+UNACKED: Final = "not acked in time; it may be published"
 UNANSWERED: Final = (ConnectionLostError, DeadlineExceededError)
 """After these nobody knows whether the broker has the batch."""
 
@@ -79,7 +80,7 @@ class Sender:
         self._on_settled = on_settled
         self._unsettled: set[Batch] = set()
         self._queue: deque[list[Batch]] = deque()
-        self._in_flight: dict[asyncio.Task[bool], list[Batch]] = {}
+        self._in_flight: dict[asyncio.Future[Any], list[Batch]] = {}
         self._unplaced: list[list[Batch]] = []
         self._sequences: dict[int, int] = {}
         self._identity: calls.ProducerIdentity | None = None
@@ -161,17 +162,54 @@ class Sender:
             self._fail(batch, error)
 
     def _send(self, batches: list[Batch]) -> None:
-        task = asyncio.get_running_loop().create_task(self._publish(batches))
-        self._in_flight[task] = batches
-        task.add_done_callback(self._answered)
+        if not self._begin(batches):
+            task = asyncio.get_running_loop().create_task(self._publish(batches))
+            self._in_flight[task] = batches
+            task.add_done_callback(self._published)
 
-    def _answered(self, task: asyncio.Task[bool]) -> None:
+    def _begin(self, batches: list[Batch]) -> bool:
+        """Send without a task of its own, which costs more than the rest; tell whether it went."""
+        seconds = self._seconds_left(batches)
+        # Who waits for a connection in a task came first.
+        has_task = any(isinstance(one, asyncio.Task) for one in self._in_flight)
+        if seconds <= 0 or has_task or not self._link.is_ready:
+            return False
+        try:
+            answer = self._link.begin(Operation.PRODUCE, *self._content(batches))
+        except Exception:  # noqa: BLE001 - it fails again in a task, which tells everybody
+            return False
+        self._in_flight[answer] = batches
+        late = asyncio.get_running_loop().call_later(seconds, self._is_late, answer)
+        answer.add_done_callback(partial(self._answered, late))
+        return True
+
+    def _is_late(self, answer: asyncio.Future[Answer]) -> None:
+        if not answer.done():
+            answer.set_exception(DeadlineExceededError(UNACKED))
+            self._link.drop()
+
+    def _answered(self, late: asyncio.TimerHandle, answer: asyncio.Future[Answer]) -> None:
+        late.cancel()
+        batches = self._in_flight.pop(answer, [])
+        if not answer.cancelled():
+            try:
+                self._settle_all(batches, decode(answer.result().header, calls.Produced))
+            except GoQueueError as error:
+                self._sort_out(batches, [error] * len(batches))
+            except Exception as bug:  # noqa: BLE001 - nobody may wait for ever
+                self._doubt(batches, bug)
+        self._pump()
+
+    def _published(self, task: asyncio.Future[bool]) -> None:
         batches = self._in_flight.pop(task, [])
         if not task.cancelled() and (bug := task.exception()) is not None:
-            for batch in batches:
-                self._give_up(batch, GoQueueError(f"producer: {bug!r}"))
-            self._needs_new_life = True
+            self._doubt(batches, bug)
         self._pump()
+
+    def _doubt(self, batches: Sequence[Batch], bug: BaseException) -> None:
+        for batch in batches:
+            self._give_up(batch, GoQueueError(f"producer: {bug!r}"))
+        self._needs_new_life = True
 
     async def _publish(self, batches: list[Batch]) -> bool:
         """Send one request, settle each batch or set it aside; return whether it was answered."""
@@ -184,6 +222,10 @@ class Sender:
         except GoQueueError as error:
             self._sort_out(batches, [error] * len(batches))
             return not isinstance(error, UNANSWERED)
+        self._settle_all(batches, produced)
+        return True
+
+    def _settle_all(self, batches: Sequence[Batch], produced: calls.Produced) -> None:
         errors: list[GoQueueError | None] = []
         for batch, part in zip(batches, produced.parts, strict=True):
             if part.failure is None:
@@ -192,26 +234,33 @@ class Sender:
             else:
                 errors.append(from_code(part.failure.code, part.failure.message))
         self._sort_out(batches, errors)
-        return True
 
     async def _request(self, batches: list[Batch]) -> calls.Produced:
-        left_s = max(batch.deadline for batch in batches) - asyncio.get_running_loop().time()
-        if left_s <= 0:
+        seconds = self._seconds_left(batches)
+        if seconds <= 0:
             raise DeadlineExceededError("not acked in time")
+        try:
+            async with asyncio.timeout(seconds):
+                answer = await self._link.request(Operation.PRODUCE, *self._content(batches))
+        except TimeoutError as error:
+            self._link.drop()
+            raise DeadlineExceededError(UNACKED) from error
+        return decode(answer.header, calls.Produced)
+
+    @staticmethod
+    def _seconds_left(batches: Sequence[Batch]) -> float:
+        """Return how long an answer may be waited for."""
+        left_s = max(batch.deadline for batch in batches) - asyncio.get_running_loop().time()
+        return min(left_s, ANSWER_SECONDS_MAX)
+
+    def _content(self, batches: Sequence[Batch]) -> tuple[calls.Produce, Sequence[Buffer]]:
+        """Return the header and the payload of a request."""
         payload = [batch.part.packed.frame(self._stamp(batch)) for batch in batches]
         parts = [
             calls.ProducePart(batch.part.partition, len(frames))
             for batch, frames in zip(batches, payload, strict=True)
         ]
-        try:
-            async with asyncio.timeout(min(left_s, ANSWER_SECONDS_MAX)):
-                answer = await self._link.request(
-                    Operation.PRODUCE, self._produce(batches, parts), payload
-                )
-        except TimeoutError as error:
-            self._link.drop()
-            raise DeadlineExceededError("not acked in time; it may be published") from error
-        return decode(answer.header, calls.Produced)
+        return self._produce(batches, parts), payload
 
     def _produce(self, _: Sequence[Batch], parts: list[calls.ProducePart]) -> calls.Produce:
         """Return the header of a request."""

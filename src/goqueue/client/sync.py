@@ -1,6 +1,6 @@
 """The synchronous client: the asynchronous one behind a thread, and readers of its own."""
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from types import TracebackType
@@ -24,8 +24,10 @@ from goqueue.client.pile import SendFuture
 from goqueue.client.positions import Position
 from goqueue.client.producer import Gatherer
 from goqueue.client.producer_options import ProducerOptions
-from goqueue.client.reader import READ_COMMITTED, OnHidden, ReadOptions, messages_in
+from goqueue.client.reader import READ_COMMITTED, Chunk, OnHidden, ReadOptions, runs_in
 from goqueue.client.schemas import Schemas
+from goqueue.client.stream import Item, Stream
+from goqueue.client.trace_calls import TraceCalls
 from goqueue.client.transaction import Transaction, required
 from goqueue.client.transaction_calls import TxCalls
 from goqueue.client.transaction_session import TxSession
@@ -125,7 +127,7 @@ class Producer:
         self.close()
 
 
-class Client(DlqCalls, TxCalls):
+class Client(DlqCalls, TxCalls, TraceCalls):
     """Talks to one broker from ordinary code. Close it, or use it as a context manager."""
 
     _client: AsyncClient
@@ -330,7 +332,7 @@ class Client(DlqCalls, TxCalls):
         delayed: str = "hide",
         on_hidden: OnHidden | None = None,
         isolation: str = READ_COMMITTED,
-    ) -> Generator[Message, None, None]:
+    ) -> Stream[Message]:
         """Yield messages in order within each partition; with ``follow`` wait for new ones."""
         options = ReadOptions(
             start=start,
@@ -342,9 +344,7 @@ class Client(DlqCalls, TxCalls):
             on_hidden=on_hidden,
             isolation=isolation,
         )
-        with self._reading() as source:
-            for chunk in source.chunks(topic, options):
-                yield from messages_in(chunk)
+        return Stream(self._runs(topic, options, runs_in))
 
     def read_batches(  # noqa: PLR0913 - each is a choice of its own
         self,
@@ -359,7 +359,7 @@ class Client(DlqCalls, TxCalls):
         delayed: str = "hide",
         on_hidden: OnHidden | None = None,
         isolation: str = READ_COMMITTED,
-    ) -> Generator[pa.RecordBatch, None, None]:
+    ) -> Stream[pa.RecordBatch]:
         """Yield Arrow record batches with topic, partition and offset columns."""
         picked = Columns(columns)
         options = ReadOptions(
@@ -372,9 +372,14 @@ class Client(DlqCalls, TxCalls):
             on_hidden=on_hidden,
             isolation=isolation,
         )
+        return Stream(self._runs(topic, options, lambda chunk: (picked.batches_in(chunk),)))
+
+    def _runs(
+        self, topic: str, options: ReadOptions, runs: Callable[[Chunk], Iterable[Iterable[Item]]]
+    ) -> Generator[Iterable[Item], None, None]:
         with self._reading() as source:
             for chunk in source.chunks(topic, options):
-                yield from picked.batches_in(chunk)
+                yield from runs(chunk)
 
     @contextmanager
     def _reading(self) -> Iterator[ChunkSource]:

@@ -4,7 +4,7 @@
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from datetime import datetime
 from logging import getLogger
 from types import TracebackType
@@ -14,6 +14,7 @@ from goqueue.base.errors import GoQueueError, InvalidTransactionStateError
 from goqueue.client.delays import Delay
 from goqueue.client.delivery import Delivery
 from goqueue.client.pile import SendFuture
+from goqueue.client.transaction_detached import Detached
 from goqueue.client.transaction_hold import Holds
 from goqueue.client.transaction_session import Offsets, TxSession
 from goqueue.core.record.message import Priority
@@ -93,6 +94,16 @@ class _Open:
         offsets: Offsets = self._offsets
         return self._session.commit(self._number, token=token, holds=self._holds, offsets=offsets)
 
+    def _detach(self) -> Coroutine[Any, Any, Detached]:
+        self._check_open()
+        self._send = _refuse
+        offsets: Offsets = self._offsets
+        return self._session.detach(self._number, holds=self._holds, offsets=offsets)
+
+    def _adopt(self, handles: Iterable[Detached]) -> Coroutine[Any, Any, None]:
+        self._check_open()
+        return self._session.adopt(self._number, handles)
+
     def _abort(self) -> Coroutine[Any, Any, None]:
         self._send = _refuse
         return self._session.abort(self._number, self._holds)
@@ -124,11 +135,23 @@ class Transaction(_Open):
     def begin(self) -> None:
         """Begin; ``with`` does so by itself."""
         self._check_new()
-        self._begun(self._run(self._session.begin()))
+        self._begun(self._session.begin_here() or self._run(self._session.begin()))
 
     def commit(self, *, token: str = "") -> None:
         """Publish, settle and commit; with a token that ``last_token`` of a successor shows."""
         self._run(self._commit(token))
+
+    def detach(self) -> Detached:
+        """Publish and settle everything, and leave the outcome to who adopts the transaction.
+
+        This producer is done then: what comes next needs another one.
+        """
+        handle: Detached = self._run(self._detach())
+        return handle
+
+    def adopt(self, handles: Iterable[Detached]) -> None:
+        """Let detached transactions end as this one: all of them, or it raises and none does."""
+        self._run(self._adopt(handles))
 
     def abort(self) -> None:
         """Undo everything; of no effect if it is over."""
@@ -182,11 +205,22 @@ class AsyncTransaction(_Open):
         """Begin; ``async with`` does so by itself."""
         self._check_new()
         await self._starting
-        self._begun(await self._session.begin())
+        self._begun(self._session.begin_here() or await self._session.begin())
 
     async def commit(self, *, token: str = "") -> None:
         """Publish, settle and commit; with a token that ``last_token`` of a successor shows."""
         await self._commit(token)
+
+    async def detach(self) -> Detached:
+        """Publish and settle everything, and leave the outcome to who adopts the transaction.
+
+        This producer is done then: what comes next needs another one.
+        """
+        return await self._detach()
+
+    async def adopt(self, handles: Iterable[Detached]) -> None:
+        """Let detached transactions end as this one: all of them, or it raises and none does."""
+        await self._adopt(handles)
 
     async def abort(self) -> None:
         """Undo everything; of no effect if it is over."""

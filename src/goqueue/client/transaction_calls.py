@@ -1,10 +1,20 @@
 """What operators ask of transactions: which are open, since when, and to end one."""
 
+from collections.abc import Iterable
+
+from goqueue.base.errors import (
+    ProducerFencedError,
+    StaleTransactionError,
+    UnknownProducerError,
+)
 from goqueue.client.link import Link, ReplyHeader, call
 from goqueue.client.loop_thread import LoopThread
+from goqueue.client.transaction_detached import Detached, who_of
 from goqueue.wire import calls
 from goqueue.wire.packet import Operation
-from goqueue.wire.tx_calls import TxList, TxListed, TxName, TxState
+from goqueue.wire.tx_calls import TxEnd, TxList, TxListed, TxName, TxState
+
+_OVER = (UnknownProducerError, ProducerFencedError, StaleTransactionError)
 
 
 class AsyncTxCalls:
@@ -27,6 +37,18 @@ class AsyncTxCalls:
     async def abort_transaction(self, transactional_id: str) -> TxState:
         """Abort what an id has open, on an operator's word."""
         return await self._ask(Operation.TX_ABORT, TxName(transactional_id), TxState)
+
+    async def abort_detached(self, handles: Iterable[Detached]) -> None:
+        """Abort transactions that were detached; those that are over already stay as they are.
+
+        Raises if one belongs to an adopter, which alone decides about it.
+        """
+        for handle in handles:
+            header = TxEnd(who_of(handle), is_commit=False)
+            try:
+                await self._ask(Operation.TX_END, header, calls.Nothing)
+            except _OVER:
+                continue
 
     async def _ask(
         self, operation: Operation, header: calls.Call, kind: type[ReplyHeader]
@@ -51,3 +73,10 @@ class TxCalls:
     def abort_transaction(self, transactional_id: str) -> TxState:
         """Abort what an id has open, on an operator's word."""
         return self._thread.run(self._client.abort_transaction(transactional_id))
+
+    def abort_detached(self, handles: Iterable[Detached]) -> None:
+        """Abort transactions that were detached; those that are over already stay as they are.
+
+        Raises if one belongs to an adopter, which alone decides about it.
+        """
+        self._thread.run(self._client.abort_detached(handles))

@@ -19,6 +19,9 @@ class Holds:
     def __repr__(self) -> str:
         return f"<Holds of {len(self._leases)} leases>"
 
+    def __bool__(self) -> bool:
+        return bool(self._leases)
+
     def add(self, message: Delivery) -> None:
         """Leave it to the transaction whether a message is settled."""
         if not isinstance(message, Delivery):

@@ -5,9 +5,13 @@ away and not used) is resolved by a new life before the next transaction begins.
 """
 
 import asyncio
-from collections.abc import Mapping
+import threading
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
 from logging import getLogger
 from typing import Final
+
+import msgspec
 
 from goqueue.base.errors import (
     ClosedError,
@@ -28,9 +32,11 @@ from goqueue.client.link import (
     call,
     decode,
 )
-from goqueue.client.producer import Gatherer
 from goqueue.client.producer_options import ProducerOptions
+from goqueue.client.transaction_detached import Detached, whos_of
+from goqueue.client.transaction_gatherer import TxGatherer
 from goqueue.client.transaction_hold import Holds
+from goqueue.core.tx.numbers import number_after
 from goqueue.wire import calls, queue_calls, tx_calls
 from goqueue.wire.packet import Operation
 
@@ -63,7 +69,7 @@ class TxSession:
         """What the last commit under this id left."""
         self.number = 0
         """The open transaction."""
-        self.gatherers: dict[str, Gatherer] = {}
+        self.gatherers: dict[str, TxGatherer] = {}
         self._link = link
         self._options = options
         self._loop = loop
@@ -71,6 +77,10 @@ class TxSession:
         self._timeout_s = timeout_s
         self._identity: calls.ProducerIdentity | None = None
         self._must_renew = True
+        self._next = 0
+        """The number of the next transaction, where it is known."""
+        # Guards who begins: threads may do so by themselves.
+        self._turn = threading.Lock()
         self._fatal: GoQueueError | None = None
         self._is_busy = False
         self._lost: GoQueueError | None = None
@@ -83,18 +93,13 @@ class TxSession:
 
     # Topics.
 
-    def gatherer(self, topic: str) -> Gatherer:
+    def gatherer(self, topic: str) -> TxGatherer:
         """Return what gathers for a topic; it learns of its partitions as soon as it can."""
         known = self.gatherers.get(topic)
         if known is not None:
             return known
-        made = Gatherer(
-            self._link,
-            self._loop,
-            topic,
-            self._options,
-            loop_thread=self._loop_thread,
-            is_transactional=True,
+        made = TxGatherer(
+            self._link, self._loop, topic, self._options, loop_thread=self._loop_thread
         )
         self.gatherers[topic] = made
         if self.number:
@@ -104,7 +109,7 @@ class TxSession:
         self._learning[topic] = self._loop.create_task(self._learn(topic, made))
         return made
 
-    async def learn(self, topic: str) -> Gatherer:
+    async def learn(self, topic: str) -> TxGatherer:
         """Return what gathers for a topic, or raise why nothing can be sent there."""
         made = self.gatherer(topic)
         await self._learned()
@@ -112,7 +117,7 @@ class TxSession:
             raise made.failure
         return made
 
-    async def _learn(self, topic: str, made: Gatherer) -> None:
+    async def _learn(self, topic: str, made: TxGatherer) -> None:
         try:
             header = calls.TopicCall(topic)
             state = await self._call(Operation.DESCRIBE_TOPIC, header, calls.TopicState)
@@ -150,25 +155,49 @@ class TxSession:
 
     async def begin(self) -> int:
         """Begin a transaction and return its number."""
-        self._check_alive()
-        if self._is_busy:
-            raise InvalidTransactionStateError(
-                "this producer has a transaction open, and may have one at a time"
-            )
-        self._is_busy = True
+        self._take_turn()
         try:
             if self._ending is not None:
                 await asyncio.wait({self._ending})
-            self.number = await self._begin()
+            number = 0 if self._must_renew else self._next
+            self._open_all(number or await self._begin())
         except BaseException:
             self._must_renew = True
             self._is_busy = False
             raise
+        if self._beating is None:
+            self._beating = self._loop.create_task(self._beat_on())
+        return self.number
+
+    def begin_here(self) -> int | None:
+        """Begin a transaction in any thread where that needs no request; None if it does.
+
+        The broker begins it with its first request: the number follows from the one before.
+        """
+        self._take_turn()
+        # Only now: whoever had the turn meanwhile may have used the number up, or left a doubt.
+        is_known = self._beating is not None and self._ending is None
+        if self._must_renew or not self._next or not is_known:
+            self._is_busy = False
+            return None
+        self._open_all(self._next)
+        return self.number
+
+    def _take_turn(self) -> None:
+        self._check_alive()
+        with self._turn:
+            if self._is_busy:
+                raise InvalidTransactionStateError(
+                    "this producer has a transaction open, and may have one at a time"
+                )
+            self._is_busy = True
+
+    def _open_all(self, number: int) -> None:
+        self.number = number
+        self._next = 0
         self._lost = None
         for gatherer in self.gatherers.values():
             self._open(gatherer)
-        self._beating = self._loop.create_task(self._beat_on(self._who()))
-        return self.number
 
     async def _begin(self) -> int:
         """Begin, with a new life after any doubt: an answer that was lost may have begun one."""
@@ -201,9 +230,59 @@ class TxSession:
     ) -> None:
         """Publish what is gathered, settle what was acked, and commit; or abort and raise why."""
         self._check_open(number)
+        header = tx_calls.TxEnd(self._who(), is_commit=True, token=token)
+        async with self._abort_on_error(holds):
+            is_ended = not (holds or offsets) and await self._end_with_last(token)
+            if not is_ended:
+                await self._shut_all()
+                await self._settle(holds, offsets)
+                is_ended = await self._end_at_once(header)
+            if not is_ended:
+                await self._flush()
         try:
+            if not is_ended:
+                await self._end(header)
+            for gatherer in list(self.gatherers.values()):
+                await gatherer.flush()
+        except BaseException as error:
+            # Whether it was committed is known to the broker: the next life hears the last token.
+            self._must_renew = not isinstance(error, InvalidTransactionStateError)
+            raise
+        finally:
+            self._close()
+        self._go_on(number)
+        self.token = token
+
+    async def detach(self, number: int, *, holds: Holds, offsets: Offsets) -> Detached:
+        """Publish what is gathered, settle what was acked, and leave the rest to an adopter."""
+        self._check_open(number)
+        async with self._abort_on_error(holds):
+            await self._shut_all()
             await self._flush()
             await self._settle(holds, offsets)
+        who = self._who()
+        try:
+            await self._call(Operation.TX_DETACH, who, calls.Nothing)
+        finally:
+            # A new life would abort what was detached, or may have been: this one was the last.
+            self._fatal = self._fatal or InvalidTransactionStateError(
+                f"a transaction of {self.name} was detached; go on with another producer"
+            )
+            self._close()
+        return Detached(self.name, who.producer_id, who.epoch, who.number)
+
+    async def adopt(self, number: int, handles: Iterable[Detached]) -> None:
+        """Let detached transactions end as this one. May be asked again."""
+        self._check_open(number)
+        children = whos_of(handles)
+        if children:
+            header = tx_calls.TxAdopt(self._who(), children)
+            await self._call(Operation.TX_ADOPT, header, calls.Nothing)
+
+    @asynccontextmanager
+    async def _abort_on_error(self, holds: Holds) -> AsyncIterator[None]:
+        try:
+            yield
         except BaseException as error:
             holds.give_back()
             if isinstance(error, GoQueueError):
@@ -212,15 +291,6 @@ class TxSession:
             else:
                 self._ending = self._loop.create_task(self._abort_after(error))
             raise
-        try:
-            await self._end(is_commit=True, token=token)
-        except BaseException as error:
-            # Whether it was committed is known to the broker: the next life hears the last token.
-            self._must_renew = not isinstance(error, InvalidTransactionStateError)
-            raise
-        finally:
-            self._close()
-        self.token = token
 
     async def abort(self, number: int, holds: Holds) -> None:
         """Undo the transaction."""
@@ -239,7 +309,9 @@ class TxSession:
                 await gatherer.abandon(reason, grace_s=ABORT_GRACE_SECONDS)
                 self._must_renew = self._must_renew or gatherer.is_spoiled
             if self._fatal is None:
-                await self._end(is_commit=False)
+                number = self.number
+                await self._end(tx_calls.TxEnd(self._who(), is_commit=False))
+                self._go_on(number)
         except BaseException as error:
             # What is left open is aborted by the next life, or when its time is over.
             self._must_renew = True
@@ -257,18 +329,41 @@ class TxSession:
         if self.number:
             await self._abort_after(closed)
         self._fatal = self._fatal or closed
+        if self._beating is not None:
+            self._beating.cancel()
         for gatherer in list(self.gatherers.values()):
             gatherer.shut(self._fatal)
 
     # Its parts.
 
-    async def _flush(self) -> None:
-        """Return when everything that was sent is placed; raise if anything is not."""
+    async def _end_with_last(self, token: str) -> bool:
+        """Commit with the request that has the last messages, where there is just one such.
+
+        False if there is none, or if it did not end the transaction for sure.
+        """
+        await self._learned()
+        gatherers = list(self.gatherers.values())
+        waiting = [one for one in gatherers if not one.is_all_handed_over]
+        others = [one for one in gatherers if one not in waiting]
+        rows = [one.rows_sent for one in others]
+        if len(waiting) != 1 or self._lost is not None or None in rows:
+            return False
+        for one in others:
+            one.shut(_committing())
+        return await waiting[0].shut_and_commit(
+            _committing(), rows_elsewhere=sum(count or 0 for count in rows), token=token
+        )
+
+    async def _shut_all(self) -> None:
+        """Take no more, and let everything that was sent be under way."""
         await self._learned()
         for gatherer in self.gatherers.values():
-            gatherer.shut(InvalidTransactionStateError("the transaction is being committed"))
-        # What could not even be packed is told a turn of the loop later.
+            gatherer.shut(_committing())
+        # What could not even be packed is told a turn of the loop later; the rest is written then.
         await asyncio.sleep(0)
+
+    async def _flush(self) -> None:
+        """Return when everything that was sent is placed; raise if anything is not."""
         for gatherer in list(self.gatherers.values()):
             await gatherer.flush()
         for failure in (self._lost, *(one.failure for one in self.gatherers.values())):
@@ -290,42 +385,51 @@ class TxSession:
             await self._call(Operation.TX_OFFSETS, places_call, calls.Nothing)
         holds.done()
 
-    async def _end(self, *, is_commit: bool, token: str = "") -> None:
+    async def _end_at_once(self, header: tx_calls.TxEnd) -> bool:
+        """Commit behind messages that are under way; False if they must be waited for."""
+        rows = [gatherer.rows_sent for gatherer in self.gatherers.values()]
+        if self._lost is not None or None in rows:
+            return False
+        counted = msgspec.structs.replace(header, messages=sum(one or 0 for one in rows))
+        return (await self._end(counted)).is_ended
+
+    async def _end(self, header: tx_calls.TxEnd) -> tx_calls.TxEnded:
         """Commit or abort; asked again and again while the answer gets lost."""
-        header = tx_calls.TxEnd(self._who(), is_commit, token)
         deadline_s = self._loop.time() + self._timeout_s
         backoff_s = BACKOFF_SECONDS
         while True:
             try:
-                await self._once(Operation.TX_END, header, calls.Nothing)
+                return await self._once(Operation.TX_END, header, tx_calls.TxEnded)
             except GoQueueError as error:
                 if not error.retryable or self._loop.time() + backoff_s > deadline_s:
                     raise
-            else:
-                return
             await asyncio.sleep(backoff_s)
             backoff_s = min(backoff_s * 2, BACKOFF_SECONDS_MAX)
 
-    def _open(self, gatherer: Gatherer) -> None:
+    def _go_on(self, number: int) -> None:
+        """Know which number the next transaction has: the broker has heard of this one's end."""
+        self._next = number_after(number)
+
+    def _open(self, gatherer: TxGatherer) -> None:
         assert self._identity is not None, "initialised"
         gatherer.open(self.number, self._identity)
 
     def _close(self) -> None:
         """Take note that no transaction is open."""
         self.number = 0
-        self._is_busy = False
-        if self._beating is not None:
-            self._beating.cancel()
         for gatherer in self.gatherers.values():
             self._must_renew = self._must_renew or gatherer.is_spoiled
             gatherer.shut(self._fatal or _not_open())
+        self._is_busy = False
 
-    async def _beat_on(self, who: tx_calls.TxWho) -> None:
-        """Tell the broker that the producer is there, as long as the transaction is open."""
+    async def _beat_on(self) -> None:
+        """Tell the broker that the producer is there, as long as a transaction is open."""
         while self._fatal is None:
             await asyncio.sleep(TX_HEARTBEAT_MS / SECOND_MS)
+            if not self.number:
+                continue
             try:
-                await self._once(Operation.TX_HEARTBEAT, who, calls.Nothing)
+                await self._once(Operation.TX_HEARTBEAT, self._who(), calls.Nothing)
             except GoQueueError as error:
                 log.debug("heartbeat of %s: %s", self.name, error)
 
@@ -373,6 +477,10 @@ class TxSession:
         except GoQueueError as error:
             self._note(error)
             raise
+
+
+def _committing() -> InvalidTransactionStateError:
+    return InvalidTransactionStateError("the transaction is being committed")
 
 
 def _not_open() -> InvalidTransactionStateError:

@@ -11,7 +11,7 @@ class Explanation:
     """One setting as an operator sees it. ``shown`` is the value as people write it."""
 
     key: str
-    value: str | int
+    value: str | int | float
     shown: str
     source: str
     environment: str

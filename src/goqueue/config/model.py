@@ -7,6 +7,7 @@ from goqueue.base.limits import (
     DELAYED_MAX,
     HTTP_BODY_BYTES_MAX,
     HTTP_PUBLISH_BODY_BYTES_MAX,
+    TRACE_SPANS,
 )
 
 
@@ -28,4 +29,13 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     http_body_bytes_max: int = HTTP_BODY_BYTES_MAX
     sync_threads: int = 8
     maintenance_interval_ms: int = 10_000
+    tracing_enabled: bool = True
+    tracing_rate: float = 0.01
+    tracing_spans: int = TRACE_SPANS
+    tracing_exporters: str = ""
+    tracing_export_interval_ms: int = 5_000
+    tracing_files_max: int = 10
+    tracing_otlp_http_endpoint: str = "http://localhost:4318/v1/traces"
+    tracing_otlp_grpc_endpoint: str = "localhost:4317"
+    tracing_jaeger_endpoint: str = "localhost:4317"
     shutdown_timeout_ms: int = 30_000

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from goqueue.base.limits import TRACE_SPANS_MAX
 from goqueue.base.units import (
     HOUR_MS,
     KiB,
@@ -18,12 +19,26 @@ from goqueue.base.units import (
 from goqueue.config.address import parse_address
 
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
+FILE_EXPORTER: Final = "file"
+STDOUT_EXPORTER: Final = "stdout"
+OTLP_HTTP_EXPORTER: Final = "otlp-http"
+OTLP_GRPC_EXPORTER: Final = "otlp-grpc"
+JAEGER_EXPORTER: Final = "jaeger"
+EXPORTERS: Final = (
+    FILE_EXPORTER,
+    STDOUT_EXPORTER,
+    OTLP_HTTP_EXPORTER,
+    OTLP_GRPC_EXPORTER,
+    JAEGER_EXPORTER,
+)
 LOG_FORMATS: Final = ("auto", "console", "json")
 NODE_ID_CHARACTERS_MAX: Final = 249
 
 _INTEGER: Final = re.compile(r"\d{1,15}", re.ASCII)
+_FRACTION: Final = re.compile(r"\d{0,3}\.?\d{1,9}(e-\d{1,2})?", re.ASCII)
+_URL: Final = re.compile(r"https?://[!-~]{1,2000}", re.ASCII)
 
-Value = str | int
+Value = str | int | float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +124,54 @@ def _duration(least_ms: int, most_ms: int) -> Callable[[object], Value]:
 
 def _size(least: int, most: int) -> Callable[[object], Value]:
     return partial(_bounded, parse_size_bytes, format_size_bytes, least, most)
+
+
+def _flag(value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    known = {"true": True, "on": True, "yes": True, "1": True}
+    known |= {"false": False, "off": False, "no": False, "0": False}
+    text = str(value).strip().lower()
+    if text not in known:
+        raise ValueError(f"{text!r} is not true or false")
+    return known[text]
+
+
+def _ratio(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ValueError(f"expected a number, got {_kind(value)}")  # noqa: TRY004 - bad input
+    text = str(value)
+    number = float(text) if _FRACTION.fullmatch(text) else -1.0
+    if not 0 <= number <= 1:
+        raise ValueError(f"{text} is not a number from 0 to 1, for example 0.01")
+    return number
+
+
+def _exporters(value: object) -> str:
+    """Read names with commas between; none at all is a choice, too."""
+    if value is None or (isinstance(value, str) and not value.strip()):
+        return ""
+    words = value if isinstance(value, list) else _text(value).split(",")
+    names = [_one_of(EXPORTERS, word.strip() if isinstance(word, str) else word) for word in words]
+    return ",".join(dict.fromkeys(names))
+
+
+def _url(value: object) -> str:
+    text = _text(value)
+    if not _URL.fullmatch(text):
+        raise ValueError(
+            f'{text!r} is not a URL; write for example "http://localhost:4318/v1/traces"'
+        )
+    return text
+
+
+def _endpoint(value: object) -> str:
+    text = _text(value)
+    scheme, _, address = text.rpartition("://")
+    if scheme not in ("", "http", "https"):
+        raise ValueError(f"{text!r} is not an address such as localhost:4317")
+    parse_address(address)
+    return text
 
 
 SETTINGS: Final = (
@@ -210,6 +273,81 @@ SETTINGS: Final = (
         meaning="time between two looks for segments past their retention",
         read=_duration(100, HOUR_MS),
         show=format_duration_ms,
+    ),
+    Setting(
+        field="tracing_enabled",
+        key="tracing.enabled",
+        environment="GOQUEUE_TRACING_ENABLED",
+        flag=None,
+        meaning="whether the stories of messages are traced at all: true or false",
+        read=_flag,
+        show=lambda value: str(bool(value)).lower(),
+    ),
+    Setting(
+        field="tracing_rate",
+        key="tracing.sampling_rate",
+        environment="GOQUEUE_TRACING_SAMPLING_RATE",
+        flag=None,
+        meaning="share of messages that is traced, 0 to 1; dead letters always are",
+        read=_ratio,
+    ),
+    Setting(
+        field="tracing_spans",
+        key="tracing.buffer_spans",
+        environment="GOQUEUE_TRACING_BUFFER_SPANS",
+        flag=None,
+        meaning="most spans kept in memory; older ones make room",
+        read=_count(1_000, TRACE_SPANS_MAX),
+    ),
+    Setting(
+        field="tracing_exporters",
+        key="tracing.exporters",
+        environment="GOQUEUE_TRACING_EXPORTERS",
+        flag=None,
+        meaning=f"where spans go beside memory, with commas between: {', '.join(EXPORTERS)}",
+        read=_exporters,
+        show=lambda value: str(value) or "none",
+    ),
+    Setting(
+        field="tracing_export_interval_ms",
+        key="tracing.export_interval",
+        environment="GOQUEUE_TRACING_EXPORT_INTERVAL",
+        flag=None,
+        meaning="longest wait of a span for others before it is exported",
+        read=_duration(10, HOUR_MS),
+        show=format_duration_ms,
+    ),
+    Setting(
+        field="tracing_files_max",
+        key="tracing.files",
+        environment="GOQUEUE_TRACING_FILES",
+        flag=None,
+        meaning="most files of 10 MiB that the exporter file keeps; the oldest are deleted",
+        read=_count(1, 10_000),
+    ),
+    Setting(
+        field="tracing_otlp_http_endpoint",
+        key="tracing.otlp_http_endpoint",
+        environment="GOQUEUE_TRACING_OTLP_HTTP_ENDPOINT",
+        flag=None,
+        meaning="where the exporter otlp-http sends spans",
+        read=_url,
+    ),
+    Setting(
+        field="tracing_otlp_grpc_endpoint",
+        key="tracing.otlp_grpc_endpoint",
+        environment="GOQUEUE_TRACING_OTLP_GRPC_ENDPOINT",
+        flag=None,
+        meaning="where the exporter otlp-grpc sends spans; https:// before it means TLS",
+        read=_endpoint,
+    ),
+    Setting(
+        field="tracing_jaeger_endpoint",
+        key="tracing.jaeger_endpoint",
+        environment="GOQUEUE_TRACING_JAEGER_ENDPOINT",
+        flag=None,
+        meaning="where the exporter jaeger sends spans: Jaeger's port for OTLP over gRPC",
+        read=_endpoint,
     ),
     Setting(
         field="shutdown_timeout_ms",

@@ -17,5 +17,9 @@ class TxMetrics:
 
     def ended(self, outcome: str, *, seconds: float) -> None:
         """Count the end of a transaction."""
-        (self.committed if outcome == "commit" else self.aborted).inc()
+        self.followed(outcome)
         self.latency.observe(seconds)
+
+    def followed(self, outcome: str | None) -> None:
+        """Count the end of a transaction that ended with another one."""
+        (self.committed if outcome == "commit" else self.aborted).inc()

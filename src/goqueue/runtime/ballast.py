@@ -5,6 +5,7 @@ would ever be deleted. From the moment the ballast is given up until there is ro
 only the state of groups is written.
 """
 
+import threading
 from typing import Final
 
 from goqueue.base.errors import DiskFullError, StorageFailedError
@@ -29,12 +30,24 @@ class Ballast:
         self._size_bytes = size_bytes
         self._is_spent = False
         self._checked_ms = 0
+        # Guards the file while it is written: the loop and a thread may both want it.
+        self._taking = threading.Lock()
 
     def __repr__(self) -> str:
         return f"<Ballast of {self._size_bytes} bytes{', given up' if self._is_spent else ''}>"
 
     def take(self) -> None:
-        """Take room on the disk, unless it is there already or there is none to take."""
+        """Take room on the disk, unless it is there already or there is none to take. Any thread.
+
+        While somebody else takes it, there is nothing to do.
+        """
+        if self._taking.acquire(blocking=False):
+            try:
+                self._take()
+            finally:
+                self._taking.release()
+
+    def _take(self) -> None:
         if self._disk.exists(BALLAST_PATH):
             return
         try:

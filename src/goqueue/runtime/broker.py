@@ -1,7 +1,8 @@
 """The broker: every topic of one data directory, and the few calls transports translate into."""
 
+import asyncio
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -48,13 +49,18 @@ from goqueue.runtime.state_log import (
     StateLog,
 )
 from goqueue.runtime.topic import Topic
-from goqueue.runtime.transactions import Producers, Transactions
+from goqueue.runtime.topic_opening import PARTITIONS_AT_ONCE, TopicOpening
+from goqueue.runtime.tracing import Tracing
+from goqueue.runtime.transactions import Transactions
+from goqueue.runtime.tx_roster import Producers
 from goqueue.storage.disk import Disk, write_atomically
 from goqueue.storage.journal import Journal
 from goqueue.storage.partition_log import LOST_SUFFIX
 
 TX_TOPIC: Final = "__transactions"
-TX_STATE_PARTITIONS: Final = 8
+TX_STATE_PARTITIONS: Final = 2
+TX_SNAPSHOT_BYTES_MIN: Final = 4 * KiB
+"""A producer's state is small, and a start keeps what came behind it of all of them in memory."""
 JOURNAL_PATH: Final = "meta/catalog.journal"
 JOURNAL_COMPACT_BYTES: Final = 256 * KiB
 DELETING_DIRECTORY: Final = "deleting"
@@ -78,15 +84,20 @@ class Broker:
         self._catalog = catalog.Catalog()
         self._identities = identities.Identities()
         self._topics: dict[TopicName, Topic] = {}
+        self._openings: dict[TopicName, TopicOpening] = {}
         self._journal: Journal | None = None
         self._compact_bytes = JOURNAL_COMPACT_BYTES
         self._committer: Committer | None = None
         self._maintenance: Maintenance | None = None
         self._is_stopping = False
+        self.tracing = Tracing(config, self._topics, clock=self.clock, metrics=self.metrics)
         self.compactor = Compactor(disk, self.clock, in_thread=config.sync_threads > 0)
         self._ballast = Ballast(disk, self.clock)
         self.state = StateLog(
-            lambda: self._open_state_topic(STATE_TOPIC, STATE_PARTITIONS), self.clock, self._ballast
+            lambda: self._open_state_topic(STATE_TOPIC, STATE_PARTITIONS),
+            self.clock,
+            self._ballast,
+            prepare=lambda: self._prepare_state_topic(STATE_TOPIC, STATE_PARTITIONS),
         )
         self._schema_state = StateLog(
             lambda: self._open_state_topic(SCHEMAS_TOPIC, SCHEMAS_PARTITIONS),
@@ -102,13 +113,21 @@ class Broker:
             self.state, self._topics, self.groups, clock=self.clock, metrics=self.metrics
         )
         self._tx_state = StateLog(
-            lambda: self._open_state_topic(TX_TOPIC, TX_STATE_PARTITIONS), self.clock, self._ballast
+            lambda: self._open_state_topic(TX_TOPIC, TX_STATE_PARTITIONS),
+            self.clock,
+            self._ballast,
+            snapshot_bytes_min=TX_SNAPSHOT_BYTES_MIN,
         )
         self.transactions = Transactions(
             self._tx_state,
             self._topics,
             self.consume,
-            Producers(self.init_producer, self.renew_producer, self._identities.bind),
+            Producers(
+                self.init_producer,
+                self.renew_producer,
+                self._identities.bind,
+                self._identities.unbind,
+            ),
             clock=self.clock,
             metrics=TxMetrics(self.metrics),
         )
@@ -159,7 +178,7 @@ class Broker:
         self._committer = Committer(threads=self.config.sync_threads)
         self._finish_deletions()
         for record in self._catalog.topics.values():
-            self._open(record)
+            self._open(record, self._opening(record))
         self.state.recover(self._topics.get(TopicName(STATE_TOPIC)))
         self._tx_state.recover(self._topics.get(TopicName(TX_TOPIC)))
         self._schema_state.recover(self._topics.get(TopicName(SCHEMAS_TOPIC)))
@@ -172,12 +191,19 @@ class Broker:
         self.metrics.collect_from(lambda: storage_metrics(self._topics))
         self._maintenance = Maintenance(self)
         self._maintenance.start()
+        self.tracing.start()
         self.groups.start()
         self.transactions.start()
         self.delays.timer.start()
         self.consume.ledgers.on_doomed(self.dead_letters.take)
         self.redrives.recover()
         log.info("broker started", topics=len(self._topics), data_dir=self.config.data_dir)
+
+    def end_waits(self) -> None:
+        """Answer those who wait for messages: the broker is about to stop."""
+        self.consume.ledgers.is_waited_for = False
+        for partition in [part for topic in self._topics.values() for part in topic.partitions]:
+            partition.end_waits()
 
     async def stop(self) -> None:
         """Make everything durable and give the data directory back."""
@@ -194,10 +220,13 @@ class Broker:
         if self._maintenance is not None:
             await self._maintenance.stop()
         await self.compactor.stop()
+        await self.tracing.stop()
         if self._committer is not None:
             await self._committer.stop()
-        for topic in self._topics.values():
-            for partition in topic.partitions:
+        opened = [topic.partitions for topic in self._topics.values()]
+        opened += [opening.partitions for opening in self._openings.values()]
+        for partitions in opened:
+            for partition in partitions:
                 try:
                     partition.close()
                 except Exception:
@@ -227,12 +256,57 @@ class Broker:
         by_broker: bool = False,
     ) -> Topic:
         """Make a topic, durably."""
+        opening = self._begin(name, partitions, settings or {}, by_broker=by_broker)
+        with self._taken_back(opening):
+            return self._finish(opening)
+
+    async def make_topic(
+        self, name: object, *, partitions: int, settings: Mapping[str, object] | None = None
+    ) -> Topic:
+        """Make a topic, durably; a large one bit by bit, so that others are answered meanwhile."""
+        if partitions <= PARTITIONS_AT_ONCE:
+            return self.create_topic(name, partitions=partitions, settings=settings)
+        # Whoever asked may go away; the topic is made all the same.
+        return await asyncio.shield(self._make(self._begin(name, partitions, settings or {})))
+
+    async def _make(self, opening: TopicOpening) -> Topic:
+        with self._taken_back(opening):
+            await opening.go_on(lambda: self._check_wanted(opening.record))
+            topic = self._finish(opening)
+        topic.configure(self._catalog.get(opening.record.name))
+        return topic
+
+    def _check_wanted(self, record: catalog.Topic) -> None:
+        if self._is_stopping:
+            raise ShuttingDownError("the broker is stopping")
+        if self._catalog.get(record.name).created_ms != record.created_ms:
+            raise TopicNotFoundError(f"{record.name} was deleted while it was made")
+
+    @contextlib.contextmanager
+    def _taken_back(self, opening: TopicOpening) -> Iterator[None]:
+        """Half a topic is none: if it fails, what was begun is taken back."""
+        try:
+            yield
+        except GoQueueError:
+            opening.abandon()
+            with contextlib.suppress(GoQueueError):
+                self._check_wanted(opening.record)
+                self._commit(self._catalog.delete(opening.record.name))
+                self._remove_files(opening.record.name)
+            raise
+
+    def _begin(
+        self,
+        name: object,
+        partitions: int,
+        settings: Mapping[str, object],
+        *,
+        by_broker: bool = False,
+    ) -> TopicOpening:
+        """Let the catalogue know a topic whose partitions are not open yet."""
+        now_ms = self.clock.now_ms()
         decision = self._catalog.create(
-            name,
-            partitions=partitions,
-            settings=settings or {},
-            now_ms=self.clock.now_ms(),
-            by_broker=by_broker,
+            name, partitions=partitions, settings=settings, now_ms=now_ms, by_broker=by_broker
         )
         if self._disk.exists(f"logs/{decision.reply.name}"):
             raise StorageFailedError(
@@ -240,16 +314,13 @@ class Broker:
                 " not know it; move it away first"
             )
         self._commit(decision)
-        try:
-            topic = self._open(decision.reply)
-        except GoQueueError:
-            # Half a topic is none: what was begun is taken back.
-            with contextlib.suppress(GoQueueError):
-                self._commit(self._catalog.delete(decision.reply.name))
-                self._remove_files(decision.reply.name)
-            raise
-        self.groups.recount(decision.reply.name)
-        log.info("topic created", topic=decision.reply.name, partitions=partitions)
+        return self._opening(decision.reply)
+
+    def _finish(self, opening: TopicOpening) -> Topic:
+        record = opening.record
+        topic = self._open(record, opening)
+        self.groups.recount(record.name)
+        log.info("topic created", topic=record.name, partitions=record.partitions)
         return topic
 
     def _open_state_topic(self, name: str, partitions: int) -> Topic:
@@ -257,12 +328,38 @@ class Broker:
         known = self._topics.get(TopicName(name))
         if known is not None:
             return known
-        settings = {
-            "segment_bytes": STATE_SEGMENT_BYTES,
-            "retention_ms": 0,
-            "cleanup_policy": COMPACT,
-        }
-        return self.create_topic(name, partitions=partitions, settings=settings, by_broker=True)
+        return self._finish(self._begin_state_topic(TopicName(name), partitions))
+
+    async def _prepare_state_topic(self, name: str, partitions: int) -> None:
+        """Make such a topic while others are answered: fifty partitions take the disk a while.
+
+        What fails in the middle goes on from there the next time.
+        """
+        if TopicName(name) in self._topics:
+            return
+        opening = self._begin_state_topic(TopicName(name), partitions)
+        while TopicName(name) not in self._topics and not opening.is_whole:
+            if self._is_stopping:
+                raise ShuttingDownError("the broker is stopping")
+            opening.step()
+            await asyncio.sleep(0)
+        if TopicName(name) in self._topics:
+            return
+        self._open_state_topic(name, partitions)
+        if self.config.sync_threads:
+            await asyncio.to_thread(self._ballast.take)
+        else:
+            self._ballast.take()
+
+    def _begin_state_topic(self, name: TopicName, partitions: int) -> TopicOpening:
+        if name not in self._openings:
+            settings = {
+                "segment_bytes": STATE_SEGMENT_BYTES,
+                "retention_ms": 0,
+                "cleanup_policy": COMPACT,
+            }
+            self._openings[name] = self._begin(name, partitions, settings, by_broker=True)
+        return self._openings[name]
 
     def configure_topic(self, name: str, changes: Mapping[str, object]) -> Topic:
         """Change settings of a topic, durably."""
@@ -270,6 +367,7 @@ class Broker:
         self._commit(decision)
         topic = self.topic(name)
         topic.configure(decision.reply)
+        self.tracing.configure(topic)
         return topic
 
     def delete_topic(self, name: str) -> None:
@@ -289,21 +387,31 @@ class Broker:
         self.groups.recount(name)
         log.info("topic deleted", topic=name)
 
-    def _open(self, record: catalog.Topic) -> Topic:
+    def _opening(self, record: catalog.Topic) -> TopicOpening:
         assert self._committer is not None, "started"
-        topic = Topic(
+        return TopicOpening(
             record,
-            disk=self._disk,
+            self._disk,
             clock=self.clock,
             committer=self._committer,
-            identities=self._identities,
             metrics=self.metrics,
             timer=self.delays.timer,
+        )
+
+    def _open(self, record: catalog.Topic, opening: TopicOpening) -> Topic:
+        topic = Topic(
+            record,
+            opening=opening,
+            clock=self.clock,
+            identities=self._identities,
+            metrics=self.metrics,
             ballast=self._ballast,
             gate=self._gate,
         )
         topic.delayed_max = self.config.delayed_max
         self._topics[record.name] = topic
+        self.tracing.open(topic)
+        self._openings.pop(record.name, None)
         for partition in topic.partitions:
             recovery = partition.log.recovery
             if recovery.torn_bytes or recovery.lost_bytes or recovery.gaps:
@@ -372,7 +480,7 @@ class Broker:
 
     def _apply(self, event: Event) -> None:
         match event:
-            case identities.IdsReserved() | identities.LifeBegun():
+            case identities.IdsReserved() | identities.LifeBegun() | identities.LivesForgotten():
                 self._identities.apply(event)
             case catalog.TopicCreated() | catalog.TopicConfigured() | catalog.TopicDeleted():
                 self._catalog.apply(event)

@@ -106,6 +106,9 @@ class Committer:
         self._sync_seconds = 0.0
         self._is_stopped = False
         self._due: asyncio.Handle | None = None
+        self._has_synced_here = False
+        self._is_crowded = False
+        """Whether requests come so close together that one sync for several is worth the wait."""
 
     def __repr__(self) -> str:
         return f"<Committer: {len(self._dirty)} dirty, sync {self._sync_seconds * 1000:.2f} ms>"
@@ -134,6 +137,29 @@ class Committer:
         self._wake()
         return future
 
+    def is_free(self, size: int) -> bool:
+        """Tell whether so many bytes are best synced at once, without waiting for company.
+
+        Who asks right behind such a sync is company: from then on requests share theirs.
+        """
+        if self._has_synced_here:
+            self._is_crowded = True
+        is_idle = not (self._dirty or self._jobs or self._is_crowded or self._is_stopped)
+        return is_idle and size <= INLINE_BYTES_MAX and self._sync_seconds < INLINE_SYNC_SECONDS_MAX
+
+    def sync_here(self, owner: Committable) -> None:
+        """Make all that ``owner`` holds durable before returning, or raise."""
+        one = Round(owner, ())
+        self._run_here([one])
+        if one.error is not None:
+            raise one.error
+        # Whoever else is ready now is seen before this runs.
+        self._has_synced_here = True
+        asyncio.get_running_loop().call_soon(self._look_again)
+
+    def _look_again(self) -> None:
+        self._has_synced_here = False
+
     def _wake(self) -> None:
         """Begin to sync once everything that is ready now has been appended."""
         if self._due is not None:
@@ -147,6 +173,7 @@ class Committer:
     def _begin_shares(self) -> None:
         self._due = None
         ready = [owner for owner in self._dirty if owner not in self._busy]
+        self._is_crowded = sum(len(self._dirty[owner]) for owner in ready) > 1
         width = min(max(self._threads, 1) - len(self._jobs), len(ready))
         for start in range(width):
             begun = (_begin(owner, self._dirty.pop(owner)) for owner in ready[start::width])

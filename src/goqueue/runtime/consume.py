@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import msgspec
 from pyroaring import BitMap64
@@ -21,6 +21,7 @@ from goqueue.base.ids import Offset, PartitionId, TopicName, TopicPartition
 from goqueue.core.decision import Decision
 from goqueue.core.delivery import events, settle
 from goqueue.core.delivery.events import Event
+from goqueue.core.delivery.runs import Written
 from goqueue.core.delivery.settle import Claim, Policy, Refused, Settled
 from goqueue.observability.consumer_metrics import ConsumerMetrics
 from goqueue.observability.metrics import Metrics
@@ -43,6 +44,8 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True):
     nonce: int
     verb: str
     offsets: BitMap64
+    written: Written | None = None
+    """The same offsets as they came, if they did."""
     reason: str = ""
     delay_ms: int | None = None
     extension_ms: int | None = None
@@ -69,6 +72,8 @@ class Consumption:
         self._polling = Polling(
             state, topics, groups, self.ledgers, clock=clock, metrics=self.metrics
         )
+        self.before_reset: Callable[[str], Awaitable[None]] = _nothing
+        """What must be over before a group is put elsewhere."""
         groups.watch(self._hear)
         metrics.collect_from(lambda: consumer_metrics(self.ledgers, groups, clock))
 
@@ -152,7 +157,7 @@ class Consumption:
     def _decide(
         self, hosted: HostedLedger, part: Settlement, policy: Policy
     ) -> Decision[Event, Settled]:
-        claim = Claim(part.nonce, part.offsets)
+        claim = Claim(part.nonce, part.offsets, part.written)
         moment = hosted.moment()
         match part.verb:
             case "ack":
@@ -209,6 +214,7 @@ class Consumption:
 
     async def reset_offsets(self, group: str, offsets: Mapping[TopicPartition, Offset]) -> None:
         """Let a group begin anew at other offsets; what is leased is taken back unsettled."""
+        await self.before_reset(group)
         hosted_group = self._groups.get(group)
         for name, offset in offsets.items():
             self._check_offset(name, offset)
@@ -272,3 +278,7 @@ class Consumption:
             raise InvalidRequestError(
                 f"{name}: offset {offset} is not between 0 and {partition.visible_offset}"
             )
+
+
+async def _nothing(_: str) -> None:
+    """Wait for nothing."""

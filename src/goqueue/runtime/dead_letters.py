@@ -37,6 +37,8 @@ from goqueue.runtime.clock import Clock
 from goqueue.runtime.moves import Hosted, Mover, Parcel
 from goqueue.runtime.pluck import pluck
 from goqueue.runtime.topic import Topic
+from goqueue.runtime.trace_moves import trace_on
+from goqueue.runtime.trace_reader import find_callers
 
 Sleep = Callable[[int], Awaitable[None]]
 """Waits so many milliseconds."""
@@ -188,6 +190,8 @@ class _Burial:
 
     async def _bury(self, messages: list[Message]) -> None:
         owner, hosted = self._owner, self._hosted
+        offsets = BitMap64([message.offset for message in messages])
+        callers = await find_callers(hosted.partition, offsets)
         source = owner.topics.topic(hosted.partition.name.topic)
         dlq = self._find_dlq(source)
         number = PartitionId(hosted.partition.name.partition % len(dlq.partitions))
@@ -203,7 +207,8 @@ class _Burial:
             if parcels and size > MOVE_BYTES_MAX:
                 break
             origin = origin_of(hosted.group, hosted.partition.name, message.offset)
-            draft = bury(message, self._story(message), origin=origin)
+            trace = trace_on(hosted.partition.trace, message, callers)
+            draft = bury(message, self._story(message), origin=origin, trace=trace)
             parcels.append(Parcel(message.offset, draft, target))
         reasons = {parcel.offset: dooms[parcel.offset].reason for parcel in parcels}
         delivered = await owner.mover.move(hosted, parcels)

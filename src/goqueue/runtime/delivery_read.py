@@ -9,13 +9,24 @@ from pyroaring import BitMap64
 
 from goqueue.base.ids import Offset
 from goqueue.base.units import NS_PER_MS, NS_PER_US, US_PER_MS, KiB
-from goqueue.core.delivery.runs import Runs, runs_in, runs_of
-from goqueue.core.record.batch import batch_fields, decode_batch, pack_batch
-from goqueue.core.record.cut import cut_frames
-from goqueue.core.record.frame import CONTROL, Buffer, FrameHeader, read_header
+from goqueue.core.delivery.key_numbers import key_number, key_numbers
+from goqueue.core.delivery.picking import Pick
+from goqueue.core.delivery.runs import (
+    Numbers,
+    Runs,
+    Written,
+    array_of,
+    numbers_in,
+    set_from,
+    written_in,
+)
+from goqueue.core.record.batch import pack_batch
+from goqueue.core.record.cut import alone, cut_frames, rows_at
+from goqueue.core.record.frame import Buffer
 from goqueue.core.record.row import Row
 from goqueue.core.record.stamp import NO_STAMP
 from goqueue.runtime.partition import Partition
+from goqueue.runtime.recent_pieces import RecentPieces, StoredFrame
 
 NEIGHBOUR_OFFSETS: Final = 512
 """Picked messages that lie so near one another are read in one go."""
@@ -29,39 +40,14 @@ READ_BYTES_MIN: Final = 32 * KiB
 class Found(NamedTuple):
     """What could be read of what was picked.
 
-    Where ``gathered`` has runs of offsets, the last frame is a batch of just those messages.
+    Where ``gathered`` has offsets, the last frame is a batch of just those messages.
     """
 
     frames: list[Buffer]
     offsets: BitMap64
     gone: BitMap64
     expired: BitMap64
-    gathered: Runs
-
-
-class Stored(NamedTuple):
-    """One frame of the log."""
-
-    header: FrameHeader
-    frame: memoryview
-    rows: int
-
-    @property
-    def is_message(self) -> bool:
-        """Tell whether the frame holds messages."""
-        return not self.header.flags & CONTROL and self.rows > 0
-
-
-def stored_in(frames: memoryview) -> Iterator[Stored]:
-    """Yield checked frames with the number of their messages."""
-    position = 0
-    while position < len(frames):
-        header = read_header(frames, position)
-        end = position + header.size
-        frame = frames[position:end]
-        rows = batch_fields(header, frame).rows if header.is_batch else 1
-        yield Stored(header, frame, rows)
-        position = end
+    gathered: Written
 
 
 class Gathered:
@@ -70,27 +56,28 @@ class Gathered:
     def __init__(self) -> None:
         self._batches: list[pa.RecordBatch] = []
         self._column_set = 0
-        self._offsets: list[np.ndarray] = []
+        self._offsets: list[Numbers] = []
+        self.count = 0
+        """How many messages were taken."""
 
-    def take(self, stored: Stored, here: BitMap64) -> int | None:
+    def take(self, stored: StoredFrame, offsets: Numbers) -> int | None:
         """Take some rows of a frame; return about their size, or None if they do not fit in."""
         if not stored.header.is_batch:
             return None
-        column_set = batch_fields(stored.header, stored.frame).column_set
-        if self._batches and column_set != self._column_set:
+        if self._batches and stored.column_set != self._column_set:
             return None
-        self._column_set = column_set
-        offsets = np.array(here.to_array(), np.int64)
-        rows = decode_batch(stored.header, stored.frame).take(
-            pa.array(offsets - stored.header.offset)
-        )
+        self._column_set = stored.column_set
+        rows = rows_at(stored.batch, offsets - stored.header.offset)
         self._batches.append(rows)
         self._offsets.append(offsets)
-        return int(rows.nbytes)
+        self.count += len(offsets)
+        # Of neighbours these are the columns of the whole frame, of others just their own.
+        is_slice = rows.num_rows == offsets[-1] - offsets[0] + 1
+        return int(rows.nbytes if is_slice else rows.get_total_buffer_size())
 
-    def runs(self) -> Runs:
+    def offsets(self) -> Written:
         """Return the offsets of what was taken, in order."""
-        return runs_in(np.concatenate(self._offsets)) if self._offsets else []
+        return written_in(np.concatenate(self._offsets)) if self._offsets else b""
 
     def finish(self) -> bytes | None:
         """Return what was taken as one frame."""
@@ -99,7 +86,7 @@ class Gathered:
         batch = pa.concat_batches(self._batches)
         times = np.asarray(batch.column("timestamp").view(pa.int64()))
         return pack_batch(
-            batch,
+            batch if len(self._batches) > 1 else alone(batch),
             column_set=self._column_set,
             first_timestamp_us=int(times.min()),
             last_timestamp_us=int(times.max()),
@@ -109,9 +96,13 @@ class Gathered:
 class PickReader:
     """Reads picked messages of one partition, within a number of bytes."""
 
-    def __init__(self, partition: Partition, wanted: BitMap64, *, bytes_max: int) -> None:
+    def __init__(
+        self, recent: RecentPieces, partition: Partition, pick: Pick, *, bytes_max: int
+    ) -> None:
+        self._recent = recent
         self._partition = partition
-        self._wanted = wanted
+        self._pick = pick
+        self._wanted = array_of(pick.offsets)
         self._left = bytes_max
         self._oldest_us = 0
         # About twice what a message takes here: reading more would be for nothing.
@@ -119,7 +110,7 @@ class PickReader:
         self._message_bytes = 2 * log.size_bytes // max(log.end_offset - log.start_offset, 1)
         self._frames: list[Buffer] = []
         self._gathered = Gathered()
-        self._found = BitMap64()
+        self._found: list[Numbers] = []
         self._looked = BitMap64()
         self._expired = BitMap64()
         self._behind = Offset(0)
@@ -127,55 +118,64 @@ class PickReader:
     async def read(self, *, now_ms: int, ttl_ms: int) -> Found:
         """Return the messages; what is older than its time to live is left out."""
         self._oldest_us = (now_ms - ttl_ms) * US_PER_MS if ttl_ms else 0
-        for start, end in _clusters(runs_of(self._wanted)):
+        for start, end in _clusters(self._wanted):
             # A frame that holds several clusters is read and sent once.
             offset = max(Offset(start), self._behind)
             while offset < end and self._left > 0:
                 offset = await self._read_piece(offset, Offset(end))
-        # What was looked at and is not there, is not there any more.
-        gone = (self._wanted & self._looked) - self._found - self._expired
-        gathered = self._gathered.finish()
-        if gathered is not None:
-            self._frames.append(gathered)
-        return Found(self._frames, self._found, gone, self._expired, self._gathered.runs())
+        found, gone = self._pick.offsets, BitMap64()
+        if sum(map(len, self._found)) < len(self._wanted):
+            found = set_from(np.concatenate(self._found)) if self._found else BitMap64()
+            # What was looked at and is not there, is not there any more.
+            gone = (self._pick.offsets & self._looked) - found - self._expired
+        return Found(self._frames, found, gone, self._expired, self._finish_gathered())
+
+    def _finish_gathered(self) -> Written:
+        """Add the frame of what was gathered, if anything was; return the offsets in it."""
+        frame, order = self._gathered.finish(), self._pick.order
+        if frame is None:
+            return b""
+        self._frames.append(frame)
+        # Packed, an order is ascending, as is what was gathered.
+        is_all = isinstance(order, bytes) and self._gathered.count == len(self._wanted)
+        return order if is_all else self._gathered.offsets()
 
     async def _read_piece(self, offset: Offset, end: Offset) -> Offset:
         size = min(self._left, READ_BYTES_MIN + (end - offset) * self._message_bytes)
-        piece = await self._partition.read(offset, end_offset=end, bytes_max=size)
-        for stored in stored_in(piece.frames):
+        piece = await self._recent.read(self._partition, offset, end_offset=end, bytes_max=size)
+        is_left = False
+        for stored in piece.frames:
             if stored.is_message:
-                self._take(stored)
-        following = max(min(piece.next_offset, end), offset + 1)
+                is_left |= not self._take(stored)
+        if not is_left:
+            self._recent.drop(self._partition, piece)
+        following = max(min(piece.end_offset, end), offset + 1)
         self._looked.add_range(offset, following)
         return Offset(following)
 
-    def _take(self, stored: Stored) -> None:
+    def _take(self, stored: StoredFrame) -> bool:
+        """Take what is wanted of a frame; tell whether that was all."""
         offset, rows = stored.header.offset, stored.rows
-        if offset < self._behind:
-            return
-        self._behind = Offset(offset + rows)
-        count = self._wanted.range_cardinality(offset, offset + rows)
-        if not count:
-            return
-        here = BitMap64()
-        here.add_range(offset, offset + rows)
-        if count < rows:
-            here &= self._wanted
-        if self._oldest_us and stored.header.timestamp_ns // NS_PER_MS:
-            here = self._leave_out_expired(stored, here)
-        if not here:
-            return
-        self._found |= here
-        if len(here) * WHOLE_SHARE >= rows and self._is_clear(offset, rows):
-            self._send([stored.frame])
-            return
-        size = self._gathered.take(stored, here)
-        if size is None:
-            self._send(cut_frames(stored.frame, here))
-        else:
-            self._left -= size
+        low, high = np.searchsorted(self._wanted, (offset, offset + rows))
+        if offset >= self._behind and low < high:
+            self._behind = Offset(offset + rows)
+            here = self._wanted[low:high]
+            if self._oldest_us and stored.header.timestamp_ns // NS_PER_MS:
+                here = self._leave_out_expired(stored, here)
+            if len(here):
+                self._found.append(here)
+                self._send(stored, here)
+        return bool(high - low == rows)
 
-    def _send(self, pieces: Sequence[Buffer]) -> None:
+    def _send(self, stored: StoredFrame, here: Numbers) -> None:
+        offset, rows = stored.header.offset, stored.rows
+        if len(here) * WHOLE_SHARE >= rows and self._is_clear(offset, rows):
+            pieces: Sequence[Buffer] = [stored.frame]
+        elif (size := self._gathered.take(stored, here)) is not None:
+            self._left -= size
+            return
+        else:
+            pieces = cut_frames(stored.frame, set_from(here))
         self._frames += pieces
         self._left -= sum(map(len, pieces))
 
@@ -187,51 +187,59 @@ class PickReader:
             for offsets in (queue.hidden, queue.cancelled, queue.tx.uncommitted, queue.tx.aborted)
         )
 
-    def _leave_out_expired(self, stored: Stored, here: BitMap64) -> BitMap64:
+    def _leave_out_expired(self, stored: StoredFrame, here: Numbers) -> Numbers:
         header = stored.header
         if not header.is_batch:
-            is_old = header.timestamp_ns // NS_PER_US < self._oldest_us
-            old = here.copy() if is_old else BitMap64()
-        elif batch_fields(header, stored.frame).first_timestamp_us >= self._oldest_us:
+            is_old = np.full(len(here), header.timestamp_ns // NS_PER_US < self._oldest_us)
+        elif stored.first_timestamp_us >= self._oldest_us:
             return here
         else:
-            times = decode_batch(header, stored.frame).column("timestamp").view("int64")
-            rows = np.flatnonzero(np.asarray(times) < self._oldest_us) + header.offset
-            old = BitMap64(rows.astype(np.uint64)) & here
-        self._expired |= old
-        return here - old
+            times = np.asarray(stored.batch.column("timestamp").view("int64"))
+            is_old = times[here - header.offset] < self._oldest_us
+        self._expired |= set_from(here[is_old])
+        rest: Numbers = here[~is_old]
+        return rest
 
 
-def _clusters(runs: list[int]) -> Iterator[tuple[int, int]]:
-    """Yield half-open ranges that hold the runs, near ones together."""
-    if not runs:
-        return
-    start, end = runs[0], runs[1]
-    for place in range(2, len(runs), 2):
-        if runs[place] - end > NEIGHBOUR_OFFSETS:
-            yield start, end
-            start = runs[place]
-        end = runs[place + 1]
-    yield start, end
+def _clusters(wanted: Numbers) -> Iterator[tuple[int, int]]:
+    """Return half-open ranges that hold some offsets, those near one another together."""
+    breaks = np.flatnonzero(wanted[1:] - wanted[:-1] > NEIGHBOUR_OFFSETS)
+    starts = [wanted[0], *wanted[breaks + 1]]
+    ends = [*wanted[breaks] + 1, wanted[-1] + 1]
+    return zip(map(int, starts), map(int, ends), strict=True)
+
+
+class Keys(NamedTuple):
+    """The numbers of the keys of some messages, in order, and the runs of their offsets."""
+
+    numbers: Numbers
+    runs: Runs
+
+    def offsets(self) -> Numbers:
+        """Return the offset of every key."""
+        return numbers_in(self.runs)
 
 
 async def read_keys(
-    partition: Partition, offset: Offset
-) -> tuple[list[tuple[Offset, list[bytes | None]]], Offset]:
-    """Return the keys of messages from an offset on, frame by frame, and where to go on."""
+    recent: RecentPieces, partition: Partition, offset: Offset
+) -> tuple[Keys, Offset]:
+    """Return the keys of messages from an offset on, and where to go on."""
     end = partition.visible_offset
-    piece = await partition.read(offset, end_offset=end, bytes_max=LOOK_BYTES)
-    found: list[tuple[Offset, list[bytes | None]]] = []
-    for stored in stored_in(piece.frames):
-        if not stored.is_message:
+    piece = await recent.read(partition, offset, end_offset=end, bytes_max=LOOK_BYTES)
+    numbers: list[Numbers] = []
+    runs: Runs = []
+    for stored in piece.frames:
+        first, behind = stored.header.offset, stored.header.offset + stored.rows
+        if not stored.is_message or behind <= offset:
             continue
         if stored.header.is_batch:
-            keys = decode_batch(stored.header, stored.frame).column("key").to_pylist()
+            numbers.append(key_numbers(stored.batch.column("key"))[max(offset - first, 0) :])
         else:
-            keys = [Row(stored.header, stored.frame).key]
-        first = stored.header.offset
-        if first < offset:
-            keys = keys[offset - first :]
-            first = offset
-        found.append((first, keys))
-    return found, Offset(max(piece.next_offset, offset))
+            numbers.append(np.array([key_number(Row(stored.header, stored.frame).key)]))
+        first = max(first, offset)
+        if runs and runs[-1] == first:
+            runs[-1] = behind
+        else:
+            runs.extend((first, behind))
+    found = np.concatenate(numbers) if numbers else np.empty(0, np.int64)
+    return Keys(found, runs), Offset(max(piece.end_offset, offset))

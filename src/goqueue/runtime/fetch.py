@@ -43,6 +43,9 @@ class Fetched(msgspec.Struct, frozen=True, kw_only=True):
 
 Outcome = Fetched | GoQueueError
 
+WORTH_FRACTION: Final = 4
+"""The part of a reply that must be left for another partition to be read as well."""
+
 
 class Room(Protocol):
     """Memory for what is read, asked for when there is something to read."""
@@ -115,7 +118,7 @@ async def _wait(asking: _Asking, *, wait_ms: int) -> list[Outcome]:
         try:
             outcomes = await _fetch_all(asking)
             left = deadline - loop.time()
-            is_over = left <= 0 or any(partition.is_closed for partition in partitions)
+            is_over = left <= 0 or not all(partition.is_waited_for for partition in partitions)
             if is_over or _have_news(asking, outcomes):
                 return outcomes
             await asyncio.wait(
@@ -130,12 +133,14 @@ async def _wait(asking: _Asking, *, wait_ms: int) -> list[Outcome]:
 
 async def _fetch_all(asking: _Asking) -> list[Outcome]:
     outcomes: list[Outcome] = []
-    left = await asking.room.take(asking.bytes_max)
+    left = granted = await asking.room.take(asking.bytes_max)
     ranges_left = HIDDEN_RANGES_MAX
     for part in asking.parts:
         try:
             partition = asking.topic.partition(part.partition)
-            fetched = await _fetch_one(partition, part, left, asking.lens, ranges_left)
+            # A small rest is not worth a read: who got nothing is asked for first next time.
+            share = left if left == granted or left >= granted // WORTH_FRACTION else 0
+            fetched = await _fetch_one(partition, part, share, asking.lens, ranges_left)
         except GoQueueError as error:
             outcomes.append(error)
             continue

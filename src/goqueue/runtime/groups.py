@@ -15,6 +15,7 @@ from goqueue.base.ids import GroupId, MemberId, TopicName, TopicPartition
 from goqueue.base.limits import GROUPS_MAX
 from goqueue.base.names import group_name
 from goqueue.base.units import SECOND_MS
+from goqueue.core.decision import Decision
 from goqueue.core.groups.events import Event
 from goqueue.core.groups.group import Group
 from goqueue.core.groups.member import JoinRequest
@@ -151,13 +152,12 @@ class Groups:
         hosted = self._groups.get(checked)
         if hosted is None and len(self._groups) >= GROUPS_MAX:
             raise OverloadedError(f"there are {GROUPS_MAX} groups; delete one first")
-        group = Group(checked) if hosted is None else hosted.group
-        decision = group.join(
-            request,
-            new_id=MemberId(f"{request.client_id}-{self._token()}"),
-            partitions=self._counts,
-            now_ms=self._clock.now_ms(),
-        )
+        if not self._state.is_open:
+            # What is wrong with the request is said before anything is made for it.
+            self._decide_join(checked, request)
+            await self._state.prepare()
+            return await self.join(name, request)
+        decision = self._decide_join(checked, request)
         if hosted is None:
             hosted = self._host(checked)
         try:
@@ -173,6 +173,16 @@ class Groups:
         await durable
         await hosted.settled()
         return hosted, decision.reply
+
+    def _decide_join(self, name: GroupId, request: JoinRequest) -> Decision[Event, MemberId]:
+        hosted = self._groups.get(name)
+        group = Group(name) if hosted is None else hosted.group
+        return group.join(
+            request,
+            new_id=MemberId(f"{request.client_id}-{self._token()}"),
+            partitions=self._counts,
+            now_ms=self._clock.now_ms(),
+        )
 
     async def leave(self, name: str, member_id: str) -> None:
         """Let a member go; answer when it is durable."""

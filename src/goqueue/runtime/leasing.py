@@ -6,17 +6,30 @@ group and the ledger as they are when the frames are at hand.
 
 import asyncio
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
+import numpy as np
 from pyroaring import BitMap64
 
 from goqueue.base.errors import OffsetOutOfRangeError
 from goqueue.base.ids import Offset, TopicPartition
-from goqueue.base.limits import FAILING_MESSAGES_MAX, LOOK_AHEAD_MESSAGES_MAX
+from goqueue.base.limits import (
+    FAILING_MESSAGES_MAX,
+    LOOK_AHEAD_MESSAGES_MAX,
+    RECENT_BYTES_MAX,
+)
 from goqueue.core.delivery import events
 from goqueue.core.delivery.picking import Pick
-from goqueue.core.delivery.runs import Runs, count_of, runs_in, runs_of
+from goqueue.core.delivery.runs import (
+    Written,
+    array_of,
+    count_of,
+    numbers_in,
+    runs_of,
+    set_from,
+    written_in,
+)
 from goqueue.core.delivery.terms import LeaseTerms
 from goqueue.core.record.frame import Buffer
 from goqueue.runtime.clock import Clock
@@ -24,6 +37,7 @@ from goqueue.runtime.delivery_read import Found, PickReader, read_keys
 from goqueue.runtime.hosted_group import HostedGroup
 from goqueue.runtime.hosted_ledger import HostedLedger
 from goqueue.runtime.ledgers import Ledgers
+from goqueue.runtime.recent_pieces import RecentPieces
 
 NONCE_BYTES: Final = 8
 TRIES_MAX: Final = 8
@@ -33,20 +47,28 @@ TRIES_MAX: Final = 8
 class Leased(NamedTuple):
     """Messages of one partition under one lease.
 
-    Where ``gathered`` has runs of offsets, the last frame is a batch of just those messages.
+    Where ``gathered`` has offsets, the last frame is a batch of just those messages.
     """
 
     partition: TopicPartition
     nonce: int
     frames: list[Buffer]
-    order: Runs
+    order: Written
     failures: dict[int, int]
-    gathered: Sequence[int] = ()
+    gathered: Written = b""
+    traced: Written = b""
+    """Runs of those that are traced and whose sender gave no trace; ``tag`` makes one for them."""
+    tag: int = 0
 
     @property
     def rows(self) -> int:
         """Return how many messages there are."""
         return count_of(self.order)
+
+    @property
+    def end_offset(self) -> int:
+        """Return the offset behind the last message."""
+        return int(numbers_in(self.order).max()) + 1
 
     @property
     def size(self) -> int:
@@ -76,6 +98,7 @@ class Leasing:
         self._ledgers = ledgers
         self._clock = clock
         self._nonce = nonce
+        self._recent = RecentPieces(RECENT_BYTES_MAX)
 
     def __repr__(self) -> str:
         return f"<Leasing from {self._ledgers!r}>"
@@ -110,6 +133,8 @@ class Leasing:
             hosted.keep_up()
             await self._look_ahead(hosted, wish.limit)
             pick = ledger.pick(hosted.view(), wish.limit, now_ms=self._clock.monotonic_ms())
+            if ledger.keys is not None and not pick.offsets and not pick.cancelled:
+                return None, True
             found = await self._read(hosted, pick, wish.bytes_max)
         except (FileNotFoundError, OffsetOutOfRangeError):
             # Deleted while it was read: with the topic, or by retention.
@@ -124,11 +149,12 @@ class Leasing:
     ) -> tuple[Leased | None, bool]:
         ledger = hosted.ledger
         kept = ledger.unsettled(found.offsets) - ledger.leases.offsets
-        order = pick.order if len(kept) == len(pick.offsets) else _in_order(pick.order, kept)
-        room = self.room(wish)
-        if room < len(kept):
-            order = _first_of(order, max(room, 0))
-            kept = _set_of(order)
+        order = pick.order
+        room = max(self.room(wish), 0)
+        if len(kept) < len(pick.offsets) or room < len(kept):
+            line = numbers_in(order)
+            line = line[np.isin(line, array_of(kept))][:room]
+            order, kept = written_in(line), set_from(np.sort(line))
         moment = hosted.moment()
         lease_ms = wish.group.options.visibility_timeout_ms
         terms = LeaseTerms(
@@ -143,7 +169,9 @@ class Leasing:
         self._ledgers.remember(terms.nonce, hosted)
         failures = ledger.histories.counts_among(kept)
         name, frames = hosted.partition.name, found.frames
-        return Leased(name, terms.nonce, frames, order, failures, found.gathered), True
+        traced, tag = _traces(hosted, order)
+        leased = Leased(name, terms.nonce, frames, order, failures, found.gathered, traced, tag)
+        return leased, True
 
     def _may_lease(self, hosted: HostedLedger, wish: Wish) -> bool:
         """Tell whether the member is still there and the partition still its own."""
@@ -153,8 +181,8 @@ class Leasing:
 
     async def _read(self, hosted: HostedLedger, pick: Pick, bytes_max: int) -> Found:
         if not pick.offsets:
-            return Found([], BitMap64(), BitMap64(), BitMap64(), [])
-        reader = PickReader(hosted.partition, pick.offsets, bytes_max=bytes_max)
+            return Found([], BitMap64(), BitMap64(), BitMap64(), b"")
+        reader = PickReader(self._recent, hosted.partition, pick, bytes_max=bytes_max)
         ttl_ms = hosted.partition.settings.message_ttl_ms
         return await reader.read(now_ms=self._clock.now_ms(), ttl_ms=ttl_ms)
 
@@ -165,21 +193,22 @@ class Leasing:
         while (
             keys is not None
             and keys.looked_offset < partition.visible_offset
-            and keys.behind_count + len(keys.heads) < LOOK_AHEAD_MESSAGES_MAX
+            and len(keys) < LOOK_AHEAD_MESSAGES_MAX
             and hosted.ledger.ready_heads(hosted.view()) < limit
         ):
             offset = max(keys.looked_offset, partition.log.start_offset, hosted.ledger.committed)
             if offset >= partition.visible_offset:
                 keys.looked_offset = Offset(offset)
                 return
-            found, following = await read_keys(partition, Offset(offset))
+            found, following = await read_keys(self._recent, partition, Offset(offset))
             if hosted.ledger.keys is not keys or hosted.is_closed:
                 return
             nothing = BitMap64()
             nothing.add_range(offset, max(following, offset + 1))
-            for first, names in found:
-                nothing.remove_range(first, first + len(names))
-                keys.look(first, names, hosted.ledger.settled_between(first, first + len(names)))
+            for place in range(0, len(found.runs), 2):
+                nothing.remove_range(found.runs[place], found.runs[place + 1])
+            settled = hosted.ledger.settled_between(offset, following)
+            keys.look(found.offsets(), found.numbers, settled)
             keys.looked_offset = Offset(max(keys.looked_offset, following, offset + 1))
             nothing = hosted.ledger.unsettled(nothing)
             if nothing:
@@ -188,27 +217,8 @@ class Leasing:
             await asyncio.sleep(0)
 
 
-def _in_order(order: Runs, kept: BitMap64) -> Runs:
-    """Return an order without what is not kept."""
-    line: list[int] = []
-    for place in range(0, len(order), 2):
-        line += [one for one in range(order[place], order[place + 1]) if one in kept]
-    return runs_in(line)
-
-
-def _first_of(order: Runs, count: int) -> Runs:
-    """Return the beginning of an order."""
-    first: Runs = []
-    for place in range(0, len(order), 2):
-        start, end = order[place], min(order[place + 1], order[place] + count)
-        if start < end:
-            first += (start, end)
-            count -= end - start
-    return first
-
-
-def _set_of(order: Runs) -> BitMap64:
-    offsets = BitMap64()
-    for place in range(0, len(order), 2):
-        offsets.add_range(order[place], order[place + 1])
-    return offsets
+def _traces(hosted: HostedLedger, order: Written) -> tuple[Written, int]:
+    """Return which messages get the header of their trace, and what it is made of."""
+    trace = hosted.partition.trace
+    made = None if trace is None else trace.made(order)
+    return (b"", 0) if trace is None or made is None else (made, trace.place.tag)

@@ -24,6 +24,7 @@ from goqueue.runtime.hosted_group import GroupNews
 from goqueue.runtime.hosted_ledger import KEY_PREFIX, HostedLedger, ledger_key
 from goqueue.runtime.state_log import StateLog
 from goqueue.runtime.topic import Topic
+from goqueue.runtime.trace_ledger import trace_events
 
 LEASES_KNOWN_MAX: Final = 100_000
 """Leases remembered by nonce, live and ended, so that a late receipt is told from a false one."""
@@ -62,6 +63,8 @@ class Ledgers:
         self._rings_at = 0.0
         self._on_doomed: Callable[[HostedLedger], None] = lambda _: None
         self.is_stopped = False
+        self.is_waited_for = True
+        """Whether members may wait for messages; not when the broker is about to stop."""
         groups.watch(self._hear)
 
     def __repr__(self) -> str:
@@ -149,6 +152,7 @@ class Ledgers:
     def stop(self) -> None:
         """Let nobody wait any longer."""
         self.is_stopped = True
+        self.is_waited_for = False
         if self._timer is not None:
             self._timer.cancel()
         for hosted in self:
@@ -264,6 +268,7 @@ class Ledgers:
 
     def _note(self, hosted: HostedLedger, found: Sequence[Event], members: set[str]) -> None:
         """Act on what was just committed to a ledger."""
+        trace_events(hosted, found)
         self._count(found)
         self._watch_time(hosted)
         by_key = hosted.ledger.keys is not None

@@ -14,7 +14,7 @@ from pyroaring import BitMap64
 
 from goqueue.base.errors import GoQueueError, PartitionNotFoundError, TopicNotFoundError
 from goqueue.base.ids import Offset, TopicPartition
-from goqueue.base.units import KiB, MiB
+from goqueue.base.units import NS_PER_US, KiB, MiB
 from goqueue.core.delivery.events import Event, MoveBegun, Moved
 from goqueue.core.delivery.ledger import Ledger
 from goqueue.core.delivery.runs import runs_of
@@ -27,6 +27,7 @@ from goqueue.core.record.row import Row, encode_row
 from goqueue.runtime.clock import Clock
 from goqueue.runtime.partition import Partition
 from goqueue.runtime.topic import Topic
+from goqueue.runtime.trace_moves import trace_moves
 
 LOOK_BYTES: Final = 1 * MiB
 SLICE_BYTES: Final = 16 * KiB
@@ -88,6 +89,26 @@ class _Share:
         self.parcels = parcels
         self.offsets = BitMap64([parcel.offset for parcel in parcels])
         self.from_offset = partition.log.end_offset
+        self.base_offset = Offset(0)
+        self.appended_us = 0
+
+    def trace(self, hosted: Hosted, moved: BitMap64, reason: str) -> None:
+        """Note where traced messages are now."""
+        source, target = hosted.partition.trace, self.partition.trace
+        if source is not None and target is not None:
+            there = [
+                (parcel.offset, self.base_offset + row, parcel.draft.headers)
+                for row, parcel in enumerate(self.parcels)
+                if parcel.offset in moved
+            ]
+            trace_moves(
+                source,
+                target,
+                there,
+                at_ns=self.appended_us * NS_PER_US,
+                group=hosted.group,
+                is_redrive=bool(reason),
+            )
 
     def begun(self, reason: str) -> MoveBegun:
         """Return the first step."""
@@ -123,7 +144,9 @@ class Mover:
             if error is not None:
                 errors.append(error)
             else:
-                moved |= _still_begun(hosted.ledger, share.offsets, share.partition.name)
+                here = _still_begun(hosted.ledger, share.offsets, share.partition.name)
+                share.trace(hosted, here, reason)
+                moved |= here
         await _finish(hosted, moved)
         return Delivered(moved, errors)
 
@@ -151,6 +174,7 @@ class Mover:
             frames = check_frames(memoryview(raw), now_ms=self._clock.now_ms(), by_broker=True)
             await share.topic.check_fit(frames)
             await partition.make_room(len(raw))
+            share.base_offset, share.appended_us = partition.log.end_offset, self._clock.now_us()
             for slice_ in _slices(frames):
                 # An index entry for each, so that one message is found without reading all.
                 partition.append(slice_)

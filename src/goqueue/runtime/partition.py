@@ -20,7 +20,7 @@ from goqueue.base.errors import (
     TopicNotFoundError,
 )
 from goqueue.base.ids import Offset, PartitionId, TopicPartition
-from goqueue.base.units import KiB, MiB
+from goqueue.base.units import NS_PER_US, KiB, MiB
 from goqueue.core.producers.ledger import Appended, Original
 from goqueue.core.record.check import CheckedFrame
 from goqueue.core.record.control import Control
@@ -31,6 +31,7 @@ from goqueue.observability.metrics import TopicMeter
 from goqueue.runtime import queue_snapshot
 from goqueue.runtime.commit import Committer
 from goqueue.runtime.partition_state import recover_state
+from goqueue.runtime.partition_trace import PartitionTrace, Traced
 from goqueue.runtime.producer_snapshot import encode_snapshot, write_snapshot
 from goqueue.runtime.queue_index import QueueIndex
 from goqueue.storage.disk import Disk
@@ -53,6 +54,10 @@ class Published(msgspec.Struct, frozen=True, kw_only=True):
     repeats: tuple[Repeat, ...] = ()
     misfits: Mapping[int, str] = {}
     """Why messages were refused, by row; their repeats have no offset."""
+    written: Sequence[CheckedFrame] = ()
+    """What of them is in the log now, and was not before."""
+    traced: Traced | None = None
+    """Those of them whose traces are noted once they are acknowledged."""
 
 
 class Partition:
@@ -85,7 +90,10 @@ class Partition:
         self.queue = queue
         self.ledger = recover_state(disk, self._directory, self.log, queue)
         self.reader = LogReader(self.log)
+        self.trace: PartitionTrace | None = None
         self.is_closed = False
+        self.is_waited_for = True
+        """Whether readers may wait here for news; not when the broker is about to stop."""
         self.is_compacting = False
         self._is_removed = False
         self._seen_offset = Offset(0)
@@ -134,8 +142,10 @@ class Partition:
         A crash may have kept the beginning of a request only; the rest of its repeat is news.
         """
         first = frames[0].stamp
-        count = 0
-        for frame in frames:
+        if not first.is_idempotent and first != NO_STAMP:
+            raise InvalidRequestError("a stamp without a producer has no epoch and no sequence")
+        count = frames[0].sequence_count
+        for frame in frames[1:]:
             expected = first.after(count) if first.is_idempotent else NO_STAMP
             if frame.stamp != expected:
                 raise InvalidRequestError("the frames of one request follow one another")
@@ -205,6 +215,10 @@ class Partition:
             self.wake()
         return base
 
+    def trace_of(self, frames: Sequence[CheckedFrame], base: Offset) -> Traced | None:
+        """Return which of the messages that were just appended are traced."""
+        return None if self.trace is None else self.trace.appended(frames, base)
+
     def append_beyond(self, frames: Sequence[CheckedFrame]) -> Offset:
         """Write frames of the broker's own at once, beyond the segment's size if need be.
 
@@ -218,13 +232,23 @@ class Partition:
             self._rolling.add_done_callback(_forget_failure)
         return base
 
-    def end_transaction(self, frame: CheckedFrame, control: Control) -> None:
-        """Write the end of a transaction and let those know who wait for its messages."""
-        self.append_beyond([frame])
-        self.queue.end_transaction(control)
+    def end_transactions(self, ends: Sequence[tuple[CheckedFrame, Control]]) -> None:
+        """Write the ends of transactions and let those know who wait for their messages."""
+        self.append_beyond([frame for frame, _ in ends])
+        for _, control in ends:
+            self.queue.end_transaction(control)
         self.wake()
 
     # Committing.
+
+    def is_free(self, size: int) -> bool:
+        """Tell whether so many bytes can be appended and synced without waiting for anybody."""
+        is_open = self._rolling is None and not self._unsynced_bytes and not self.log.is_committing
+        return is_open and self.log.fits(size) and self._committer.is_free(size)
+
+    def sync_here(self) -> None:
+        """Make everything appended so far durable before returning, or raise."""
+        self._committer.sync_here(self)
 
     def durable(self) -> asyncio.Future[None]:
         """Return a future that is done when everything appended so far is durable."""
@@ -355,6 +379,11 @@ class Partition:
             if not future.done():
                 future.set_result(None)
 
+    def end_waits(self) -> None:
+        """Let those go on who wait for news, and nobody wait from now on."""
+        self.is_waited_for = False
+        self.wake()
+
     def expire(self, now_ms: int) -> int:
         """Delete the segments retention no longer keeps; return how many."""
         if not self.settings.is_expired or self.is_compacting:
@@ -376,7 +405,7 @@ class Partition:
         if self.is_closed:
             return
         self.is_closed = True
-        self.wake()
+        self.end_waits()
         self.log.close()
         if self.log.failure is None:
             self._snapshot(self.log.end_offset, is_last=True)()
@@ -384,9 +413,19 @@ class Partition:
     def abandon(self) -> None:
         """Let go of the files without syncing: the partition is about to be removed."""
         self.is_closed = self._is_removed = True
-        self.wake()
+        self.end_waits()
         for segment in self.log.segments:
             segment.close()
+
+
+def trace_published(
+    partitions: Sequence[Partition], published: Published, received_us: int, durability: str
+) -> None:
+    """Note traced messages that were acknowledged."""
+    trace = partitions[published.partition].trace
+    if trace is not None and published.traced is not None:
+        received_ns = received_us * NS_PER_US
+        trace.published(published.traced, received_ns=received_ns, durability=durability)
 
 
 def _forget_failure(task: asyncio.Task[None]) -> None:

@@ -7,6 +7,7 @@ from goqueue.core.record.batch import batch_fields
 from goqueue.core.record.control import read_control
 from goqueue.core.record.frame import FrameHeader
 from goqueue.core.record.queue_rows import rows_of_frame
+from goqueue.core.tx.index import TxIndex
 from goqueue.runtime.producer_snapshot import appended, read_ledger
 from goqueue.runtime.queue_index import QueueIndex
 from goqueue.runtime.queue_snapshot import restore_snapshot
@@ -42,13 +43,18 @@ def _note(queue: QueueIndex, header: FrameHeader, frame: memoryview) -> None:
         control = read_control(header, frame)
         if control is not None:
             queue.end_transaction(control)
-        if header.is_batch:
-            fields = batch_fields(header, frame)
-            if fields.transaction:
-                queue.tx.note(fields.transaction, header.offset, fields.rows)
+        note_messages(queue.tx, header, frame)
         rows = rows_of_frame(header, frame)
     except CorruptFrameError:
         # Its checksum holds and its messages cannot be read: readers are told, nothing waits.
         return
     if rows is not None:
         queue.note(header.offset, rows)
+
+
+def note_messages(tx: TxIndex, header: FrameHeader, frame: memoryview) -> None:
+    """Take notice of a frame that belongs to a transaction."""
+    if header.is_batch:
+        fields = batch_fields(header, frame)
+        if fields.transaction:
+            tx.note(fields.transaction, header.offset, fields.rows)

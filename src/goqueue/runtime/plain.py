@@ -12,7 +12,9 @@ from goqueue.core.record.columns import build_batch
 from goqueue.core.record.message import Draft
 from goqueue.core.record.repack import ROWS_AS_BATCH_MIN, frame_drafts
 from goqueue.core.record.stamp import NO_STAMP
-from goqueue.runtime.topic import DRAFT_OVERHEAD_BYTES, Topic, outcomes_of
+from goqueue.runtime.draft_shares import DRAFT_OVERHEAD_BYTES
+from goqueue.runtime.places import outcomes_of
+from goqueue.runtime.topic import Topic
 
 Outcome = tuple[PartitionId, Offset] | GoQueueError
 

@@ -9,9 +9,11 @@ from pyroaring import BitMap64
 from goqueue.base.errors import StorageFailedError
 from goqueue.base.ids import Offset
 from goqueue.base.units import KiB
+from goqueue.core.delivery.runs import array_of
 from goqueue.core.log.scan import Span, Walk
 from goqueue.core.record.batch import decode_batch
 from goqueue.core.record.columns import messages_of
+from goqueue.core.record.cut import rows_at
 from goqueue.core.record.frame import CONTROL
 from goqueue.core.record.message import Message
 from goqueue.core.record.row import Row
@@ -76,7 +78,7 @@ def _pick(
     if len(rows) == high - low:
         yield from _messages(partition, part, Offset(low))
         return
-    part = part.take(pa.array([offset - low for offset in rows]))
+    part = rows_at(part, array_of(rows) - low)
     for offset, message in zip(rows, _messages(partition, part, Offset(low)), strict=True):
         yield Message(
             message.topic,

@@ -61,6 +61,8 @@ class Polling:
         self._leasing = Leasing(ledgers, clock=clock)
         self._turns: dict[tuple[GroupId, str], int] = {}
         self._acked_ms: dict[tuple[GroupId, str], int] = {}
+        # Held by a member's poll while it leases: what it is told comes in the order of leases.
+        self._lines: dict[tuple[GroupId, str], asyncio.Lock] = {}
 
     def __repr__(self) -> str:
         return f"<Polling of {self._ledgers!r}>"
@@ -69,6 +71,7 @@ class Polling:
         """Forget whose turn it was for a member that is gone."""
         self._turns.pop((group, member), None)
         self._acked_ms.pop((group, member), None)
+        self._lines.pop((group, member), None)
 
     async def poll(self, group: str, member: str, generation: int | None, demand: Demand) -> Polled:
         """Lease what is ready to a member, waiting a while for something to be."""
@@ -125,7 +128,7 @@ class Polling:
     ) -> None:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + demand.wait_ms / 1_000
-        while not self._ledgers.is_stopped:
+        while self._ledgers.is_waited_for:
             ledgers = self._open_all(group, member)
             watches = [group.news()]
             mine = [(hosted, hosted.watch()) for hosted in ledgers]
@@ -158,18 +161,19 @@ class Polling:
     async def _poll_once(
         self, group: HostedGroup, member: str, demand: Demand, parts: list[Leased]
     ) -> None:
-        ledgers = self._open_all(group, member)
-        wish = Wish(group, member, demand.limit, await demand.room.take(demand.bytes_max))
-        wish = wish._replace(limit=self._leasing.room(wish))
-        for hosted in self._in_turn(group.name, member, ledgers):
-            if wish.limit <= 0 or wish.bytes_max <= 0:
-                break
-            leased = await self._leasing.lease(hosted, wish)
-            if leased is not None:
-                parts.append(leased)
-                wish = wish._replace(
-                    limit=wish.limit - leased.rows, bytes_max=wish.bytes_max - leased.size
-                )
+        async with self._lines.setdefault((group.name, member), asyncio.Lock()):
+            ledgers = self._open_all(group, member)
+            wish = Wish(group, member, demand.limit, await demand.room.take(demand.bytes_max))
+            wish = wish._replace(limit=self._leasing.room(wish))
+            for hosted in self._in_turn(group.name, member, ledgers):
+                if wish.limit <= 0 or wish.bytes_max <= 0:
+                    break
+                leased = await self._leasing.lease(hosted, wish)
+                if leased is not None:
+                    parts.append(leased)
+                    wish = wish._replace(
+                        limit=wish.limit - leased.rows, bytes_max=wish.bytes_max - leased.size
+                    )
         demand.room.keep(sum(part.size for part in parts))
 
     def _in_turn(

@@ -14,10 +14,12 @@ from pyroaring import BitMap64
 from goqueue.base.ids import Offset
 from goqueue.base.limits import PRIORITIES
 from goqueue.base.units import MINUTE_MS
+from goqueue.core.delivery.runs import Written, count_of, set_of
 from goqueue.core.record.control import Control
 from goqueue.core.record.frame import PRIORITY_NORMAL
 from goqueue.core.record.queue_rows import QueueRows
 from goqueue.core.schedule.schedule import Schedule
+from goqueue.core.tracing.caller_index import CallerIndex
 from goqueue.core.tx.index import TxIndex
 from goqueue.observability.logging import get_logger
 from goqueue.runtime.clock import Clock
@@ -58,6 +60,10 @@ class QueueIndex:
         """Messages settled by groups, by priority; whoever settles them counts."""
         self.tx = TxIndex()
         """The transactions that are open or were aborted here."""
+        self.callers = CallerIndex()
+        """The messages that carry a trace of their sender's."""
+        self.on_fired: Offsets | None = None
+        """Is told what became due by the clock."""
         self._released: deque[tuple[int, int]] = deque()
         self._on_due: list[Offsets] = []
         self._on_cancelled: list[Offsets] = []
@@ -106,6 +112,8 @@ class QueueIndex:
         if rows.delays is not None:
             self.schedule.note(base_offset, rows.delays, now_ms=self._clock.due_ms())
             self.arm()
+        if rows.callers is not None:
+            self.callers.note(base_offset, rows.callers)
 
     def arm(self) -> None:
         """Ask to be advanced when there is something to do."""
@@ -119,6 +127,8 @@ class QueueIndex:
         self.arm()
         if due:
             self._note_release(due)
+            if self.on_fired is not None:
+                self.on_fired(due)
             self._tell_due(due)
         return due
 
@@ -179,17 +189,17 @@ class QueueIndex:
             lane.remove_range(0, start_offset)
         self.schedule.trim(start_offset)
         self.tx.trim(start_offset)
+        self.callers.trim(start_offset)
 
-    def count_consumed(self, runs: Sequence[int]) -> None:
+    def count_consumed(self, acked: Written) -> None:
         """Count messages that a group has acked, by priority."""
-        normal = 0
-        for start, end in zip(runs[::2], runs[1::2], strict=True):
-            normal += end - start
-            for lane, offsets in enumerate(self.lanes):
-                if offsets:
-                    count = offsets.range_cardinality(start, end)
-                    self.consumed[lane] += count
-                    normal -= count
+        normal = count_of(acked)
+        if any(self.lanes):
+            offsets = set_of(acked)
+            for lane, known in enumerate(self.lanes):
+                count = known.intersection_cardinality(offsets)
+                self.consumed[lane] += count
+                normal -= count
         self.consumed[PRIORITY_NORMAL] += normal
 
     # Reading.

@@ -13,7 +13,7 @@ import msgspec
 
 from goqueue.base.errors import InvalidRequestError, ShuttingDownError, TopicNotFoundError
 from goqueue.base.ids import Offset, TopicName
-from goqueue.base.limits import REDRIVE_RATE_MAX, REDRIVES_MAX
+from goqueue.base.limits import REDRIVE_RATE_MAX, REDRIVE_RUNS_MAX, REDRIVES_MAX
 from goqueue.base.names import is_internal
 from goqueue.core.dlq.filter import Filter
 from goqueue.core.dlq.names import dlq_of, is_dlq, source_of
@@ -268,7 +268,8 @@ class Redrives:
             redrive=job.id,
             target=order.target,
             by=order.by,
-            filter=order.filter,
+            filter=msgspec.structs.replace(order.filter, places=None),
+            named=order.filter.named,
             dead_letters=job.total,
         )
         await hosted.kept.durable()
@@ -285,6 +286,10 @@ class Redrives:
             _decode(_encode(order))
         except msgspec.ValidationError as error:
             raise InvalidRequestError(str(error)) from error
+        if not order.filter.is_sound:
+            raise InvalidRequestError(
+                f"places: at most {REDRIVE_RUNS_MAX} runs of offsets, start and end, ascending"
+            )
         if order.kind is Kind.PURGE:
             return order
         target = order.target or source_of(topic.record.name, self._names)

@@ -36,6 +36,8 @@ from goqueue.runtime.letters import Letter, first_of
 from goqueue.runtime.moves import Mover, Parcel
 from goqueue.runtime.pluck import pluck
 from goqueue.runtime.shelf import Shelf
+from goqueue.runtime.trace_moves import trace_on
+from goqueue.runtime.trace_reader import find_callers
 
 SLEEP_MS_MAX: Final = SECOND_MS
 """Longest sleep in one piece: whoever cancels a job does not wait longer."""
@@ -209,6 +211,8 @@ class Run:
                 await self._send_back(shelf, letters)
 
     async def _send_back(self, shelf: Shelf, letters: Sequence[Letter]) -> None:
+        offsets = BitMap64([letter.message.offset for letter in letters])
+        callers = await find_callers(shelf.partition, offsets)
         target = self._topics.topic(self._order.target)
         count = len(target.partitions)
         now_us = self._clock.now_us()
@@ -219,6 +223,7 @@ class Run:
                     letter.message,
                     origin=origin_of(DLQ_GROUP, shelf.partition.name, letter.message.offset),
                     now_us=now_us,
+                    trace=trace_on(shelf.partition.trace, letter.message, callers),
                 ),
                 TopicPartition(target.record.name, self._place(letter, count)),
             )

@@ -223,8 +223,13 @@ class Delays:
         )
         for event in decision.events:
             queue.schedule.apply(event)
+        offset, trace = decision.reply.offset, partition.trace
         if isinstance(decision.events[0], schedule.Cancelled):
-            queue.tell_cancelled(BitMap64([decision.reply.offset]))
+            if trace is not None:
+                trace.canceled(offset)
+            queue.tell_cancelled(BitMap64([offset]))
+        elif trace is not None:
+            trace.rescheduled(offset, decision.reply.due_ms)
         queue.arm()
         await durable
 

@@ -12,7 +12,7 @@ replays is the last snapshot and the changes from its number on.
 
 import asyncio
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -20,11 +20,13 @@ import pyarrow as pa
 
 from goqueue.base.errors import DiskFullError
 from goqueue.base.units import US_PER_MS, KiB, MiB
+from goqueue.core.log.plain_rows import plain_rows
 from goqueue.core.log.scan import Walk
 from goqueue.core.producers.partitioner import partition_of_key
-from goqueue.core.record.check import CheckedFrame
+from goqueue.core.record.check import CheckedFrame, check_frames
 from goqueue.core.record.frame import CONTROL, read_header
 from goqueue.core.record.message import Draft
+from goqueue.core.record.repack import frame_drafts
 from goqueue.core.record.row import Row, encode_row
 from goqueue.core.record.stamp import NO_STAMP
 from goqueue.observability.logging import get_logger
@@ -85,21 +87,30 @@ class _Trace:
             self.changes[number] = events
             self.bytes_since += len(events)
 
-    @property
-    def is_due(self) -> bool:
+    def is_due(self, bytes_min: int) -> bool:
         """Tell whether a snapshot must come before the next change."""
         return (
             self.is_damaged
             or self.number - self.snapshot_number >= SLOTS
-            or self.bytes_since > SNAPSHOT_BYTES_MIN + 4 * self.snapshot_bytes
+            or self.bytes_since > bytes_min + 4 * self.snapshot_bytes
         )
 
 
 class StateLog:
     """Appends the events of machines and hands them back after a restart."""
 
-    def __init__(self, open_topic: Callable[[], Topic], clock: Clock, ballast: Ballast) -> None:
+    def __init__(
+        self,
+        open_topic: Callable[[], Topic],
+        clock: Clock,
+        ballast: Ballast,
+        *,
+        snapshot_bytes_min: int = SNAPSHOT_BYTES_MIN,
+        prepare: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        self._snapshot_bytes_min = snapshot_bytes_min
         self._open_topic = open_topic
+        self._prepare = prepare
         self._clock = clock
         self._ballast = ballast
         self._topic: Topic | None = None
@@ -121,26 +132,37 @@ class StateLog:
     def _recover(self, partition: Partition) -> None:
         offset, end = partition.log.start_offset, partition.log.end_offset
         while offset < end:
+            location = partition.reader.locate(offset, bytes_max=READ_BYTES)
+            chunk = bytes(location.file.read(location.position, location.size))
+            rows, next_offset = plain_rows(chunk, offset=offset)
+            for key, value in rows:
+                self._take(key, value)
+            if next_offset > offset:
+                offset = next_offset
+                continue
             piece = partition.reader.read(offset, end_offset=end, bytes_max=READ_BYTES)
             for gap in piece.gaps:
                 log.error("state is damaged", partition=str(partition.name), offsets=list(gap))
             for span in Walk(piece.frames):
                 if not span.header.flags & CONTROL and not span.header.is_batch:
-                    self._take(Row(span.header, piece.frames[span.start : span.end]))
+                    row = Row(span.header, piece.frames[span.start : span.end])
+                    assert row.key is not None, "every record has a machine"
+                    self._take(row.key, row.value)
             if piece.next_offset <= offset:
                 break
             offset = piece.next_offset
 
-    def _take(self, row: Row) -> None:
-        assert row.key is not None, "every record has a machine"
-        name, _, slot = row.key.decode().partition("#")
-        if row.value is None:
+    def _take(self, key: bytes, value: bytes | None) -> None:
+        name, _, slot = key.decode().partition("#")
+        if value is None:
             if not slot:
                 self._traces.pop(name, None)
             return
-        trace = self._traces.setdefault(name, _Trace())
-        (number,) = _NUMBER.unpack_from(row.value)
-        events = row.value[_NUMBER.size :]
+        trace = self._traces.get(name)
+        if trace is None:
+            trace = self._traces[name] = _Trace()
+        (number,) = _NUMBER.unpack_from(value)
+        events = value[_NUMBER.size :]
         if slot:
             trace.take_change(number, events)
         else:
@@ -180,6 +202,18 @@ class StateLog:
         if trace is not None:
             trace.is_damaged = True
 
+    @property
+    def is_open(self) -> bool:
+        """Tell whether there is a topic to write to."""
+        return self._topic is not None
+
+    async def prepare(self) -> None:
+        """Make the topic without keeping others waiting; a write would do it at once."""
+        if self._prepare is not None:
+            await self._prepare()
+        if self._topic is None:
+            self._topic = self._open_topic()
+
     # Changing.
 
     def append(
@@ -214,7 +248,7 @@ class StateLog:
         trace = self._traces.get(key) or _Trace()
         rows: list[bytes] = []
         stored: bytes | None = None
-        if trace.is_due:
+        if trace.is_due(self._snapshot_bytes_min):
             stored = _pack(_encode(list(snapshot())))
             rows.append(self._row(key, _NUMBER.pack(trace.number) + stored))
         change = _encode(events)
@@ -238,13 +272,21 @@ class StateLog:
             done.set_result(None)
             return done
         partition = self._partition(home)
-        keys = [key, *(f"{key}#{slot}" for slot in range(min(trace.number, SLOTS)))]
-        self._append(partition, [self._row(one, None) for one in keys])
+        # Compaction alone looks at those of slots, so they are one batch, whatever their number.
+        slots = [
+            Draft(value=None, key=f"{key}#{slot}".encode(), timestamp_us=self._now_us())
+            for slot in range(min(trace.number, SLOTS))
+        ]
+        ends = memoryview(frame_drafts(slots))
+        checked = check_frames(ends, now_ms=self._clock.now_ms(), by_broker=True)
+        self._append_frames(partition, [_checked(self._row(key, None)), *checked])
         del self._traces[key]
         return partition.durable()
 
     def _append(self, partition: Partition, rows: Sequence[bytes]) -> None:
-        frames = [_checked(row) for row in rows]
+        self._append_frames(partition, [_checked(row) for row in rows])
+
+    def _append_frames(self, partition: Partition, frames: Sequence[CheckedFrame]) -> None:
         try:
             partition.append_beyond(frames)
         except DiskFullError:
@@ -260,8 +302,11 @@ class StateLog:
         return self._topic.partitions[number]
 
     def _row(self, key: str, value: bytes | None) -> bytes:
-        now_us = self._clock.now_ms() * US_PER_MS
-        return encode_row(Draft(value=value, key=key.encode(), timestamp_us=now_us))
+        draft = Draft(value=value, key=key.encode(), timestamp_us=self._now_us())
+        return encode_row(draft)
+
+    def _now_us(self) -> int:
+        return self._clock.now_ms() * US_PER_MS
 
 
 def _pack(events: bytes) -> bytes:

@@ -14,36 +14,29 @@ from goqueue.base.errors import (
     PartitionNotFoundError,
     SchemaViolationError,
 )
-from goqueue.base.ids import Offset, PartitionId, TopicPartition
-from goqueue.base.limits import BATCH_BYTES_MAX, BATCH_ROWS_MAX, DELAYED_MAX
+from goqueue.base.ids import Offset, PartitionId
+from goqueue.base.limits import DELAYED_MAX
 from goqueue.base.names import is_internal
-from goqueue.core.log.scan import Walk
+from goqueue.base.units import US_PER_MS
 from goqueue.core.producers.dedup import DedupWindow, Remembered
 from goqueue.core.producers.identities import Identities
-from goqueue.core.producers.ledger import Original
 from goqueue.core.producers.partitioner import RoundRobin, choose_partitions, partition_of_key
 from goqueue.core.record.check import CheckedFrame, check_frames
-from goqueue.core.record.frame import CONTROL
 from goqueue.core.record.message import Draft
-from goqueue.core.record.repack import drafts_of, frame_drafts, without_repeats
-from goqueue.core.record.stamp import REFUSED_OFFSET, Repeat
+from goqueue.core.record.repack import frame_drafts, with_append_times, without_repeats
+from goqueue.core.record.stamp import NO_STAMP, REFUSED_OFFSET, ProducerStamp, Repeat
 from goqueue.core.topics.catalog import Topic as TopicRecord
-from goqueue.core.topics.settings import TopicSettings
+from goqueue.core.topics.settings import OS, TopicSettings
 from goqueue.observability.logging import get_logger
 from goqueue.observability.metrics import Metrics
 from goqueue.runtime.ballast import Ballast
 from goqueue.runtime.clock import Clock
-from goqueue.runtime.commit import Committer
+from goqueue.runtime.dedup_recall import recall
+from goqueue.runtime.draft_shares import shares
 from goqueue.runtime.gate import Gate
-from goqueue.runtime.partition import Partition, Published
-from goqueue.runtime.queue_index import STILL, QueueIndex, Timer
-from goqueue.storage.disk import Disk
-from goqueue.storage.segment import SCAN_CHUNK_BYTES
-
-DRAFT_OVERHEAD_BYTES: Final = 64
-"""What a message costs in a batch beside its own bytes, generously."""
-
-REFUSED_BEFORE: Final = "the message was refused when it was first sent: it did not fit its schema"
+from goqueue.runtime.partition import Partition, Published, trace_published
+from goqueue.runtime.places import known_rows, outcomes_of
+from goqueue.runtime.topic_opening import TopicOpening
 
 log = get_logger("goqueue.topic")
 
@@ -53,10 +46,19 @@ def _nothing() -> None:
 
 
 class Ticket(NamedTuple):
-    """The transaction messages belong to, and what raises when it is no longer open."""
+    """The transaction messages belong to, whose it is, and what raises when it is not open."""
 
     number: int
     check: Callable[[], None]
+    stamp: ProducerStamp = NO_STAMP
+
+
+class Appended(NamedTuple):
+    """What became of each part of a request, before the disk has it, and when it came."""
+
+    outcomes: list[Published | GoQueueError]
+    started: float
+    received_us: int
 
 
 NO_TICKET: Final = Ticket(0, _nothing)
@@ -65,16 +67,14 @@ NO_TICKET: Final = Ticket(0, _nothing)
 class Topic:
     """Publishes into partitions."""
 
-    def __init__(  # noqa: PLR0913 - all that a topic works with is handed to it
+    def __init__(
         self,
         record: TopicRecord,
         *,
-        disk: Disk,
+        opening: TopicOpening,
         clock: Clock,
-        committer: Committer,
         identities: Identities,
         metrics: Metrics,
-        timer: Timer = STILL,
         ballast: Ballast | None = None,
         gate: Gate | None = None,
     ) -> None:
@@ -85,17 +85,7 @@ class Topic:
         self._ballast = ballast
         self._gate = gate
         self.meter = metrics.meter(record.name)
-        self.partitions = [
-            Partition(
-                disk,
-                TopicPartition(record.name, PartitionId(number)),
-                record.settings,
-                committer=committer,
-                meter=self.meter,
-                queue=QueueIndex(clock, life=record.created_ms, timer=timer),
-            )
-            for number in range(record.partitions)
-        ]
+        self.partitions = opening.finish()
         self.delayed_max = DELAYED_MAX
         self._is_disk_full = False
         # Guards the order of requests: whoever came first appends first.
@@ -141,35 +131,107 @@ class Topic:
         return outcome
 
     async def publish_all(
-        self,
-        parts: Sequence[tuple[int, memoryview]],
-        *,
-        wait: bool = True,
-        ticket: Ticket = NO_TICKET,
+        self, parts: Sequence[tuple[int, memoryview]], *, wait: bool = True
     ) -> list[Published | GoQueueError]:
-        """Append the frames of one request; return what became of each part when acks may go out.
+        """Append the frames of one request; return what became of each part when acks may go."""
+        return await self.acknowledge(await self.append_all(parts), wait=wait)
+
+    async def append_all(
+        self, parts: Sequence[tuple[int, memoryview]], *, ticket: Ticket = NO_TICKET
+    ) -> Appended:
+        """Append the frames of one request; ``acknowledge`` waits for the disk.
 
         Requests take turns: one that waits for a new segment is not overtaken by the next.
         """
         if is_internal(self.record.name):
             raise InvalidNameError("topics whose names begin with '__' are written by the broker")
-        started = time.perf_counter()
+        started, received_us = time.perf_counter(), self._clock.now_us()
         try:
             async with self._turn:
                 outcomes = [await self._accept(*part, ticket=ticket) for part in parts]
         except BaseException:
             # Cancelled in the middle: what is appended already is synced all the same.
-            for partition, _ in parts:
-                if 0 <= partition < len(self.partitions):
-                    self.partitions[partition].sync_soon()
+            self.sync_soon(parts)
             raise
+        return Appended(outcomes, started, received_us)
+
+    def sync_soon(self, parts: Sequence[tuple[int, memoryview]]) -> None:
+        """Have synced what was appended of a request nobody waits for any more."""
+        for partition, _ in parts:
+            if 0 <= partition < len(self.partitions):
+                self.partitions[partition].sync_soon()
+
+    async def acknowledge(
+        self, appended: Appended, *, wait: bool = True
+    ) -> list[Published | GoQueueError]:
+        """Return what became of each part of a request when its acks may go out."""
+        outcomes = appended.outcomes
         if self.settings.is_fsync:
             outcomes = await self._sync(outcomes, wait=wait)
+        durability = self.settings.ack_durability if wait else OS
+        seconds = time.perf_counter() - appended.started
+        self._note_all(outcomes, appended.received_us, durability, seconds)
+        return outcomes
+
+    def publish_at_once(
+        self, partition: int, frames: memoryview
+    ) -> Published | GoQueueError | None:
+        """Do what ``publish_all`` does where only one quick sync is to be waited for, else None.
+
+        Most of the time of a lone message goes into handing it on; here nobody hands it on.
+        """
+        is_plain = self.settings.is_fsync and not (
+            self._turn.locked()
+            or self.settings.dedup_window_ms
+            or (self._gate is not None and self.settings.is_validated)
+            or is_internal(self.record.name)
+        )
+        if not is_plain or not 0 <= partition < len(self.partitions):
+            return None
+        target = self.partitions[partition]
+        if not target.is_free(len(frames)):
+            return None
+        started, received_us = time.perf_counter(), self._clock.now_us()
+        outcome: Published | GoQueueError
+        try:
+            self.check_room()
+            checked = check_frames(frames, now_ms=received_us // US_PER_MS)
+            self._check_stamp(checked[0].stamp, NO_TICKET)
+            outcome = self._append_judged(target, checked, {}, NO_TICKET)
+            target.sync_here()
+        except GoQueueError as error:
+            outcome = error
+        self._note_room(is_full=isinstance(outcome, DiskFullError))
+        # Counted when the answer has left, and before anybody else is listened to.
+        seconds = time.perf_counter() - started
+        loop = asyncio.get_running_loop()
+        if isinstance(outcome, Published):
+            loop.call_soon(self._count, outcome.written)
+        loop.call_soon(
+            self._note_all, [outcome], received_us, self.settings.ack_durability, seconds
+        )
+        return outcome
+
+    def _note_all(
+        self,
+        outcomes: Sequence[Published | GoQueueError],
+        received_us: int,
+        durability: str,
+        seconds: float,
+    ) -> None:
+        """Trace what became of a request, and count what failed."""
         for outcome in outcomes:
             if isinstance(outcome, GoQueueError):
                 self._metrics.messages_failed.labels(self.record.name, outcome.code).inc()
-        self.meter.publish_seconds.observe(time.perf_counter() - started)
-        return outcomes
+            elif outcome.traced is not None:
+                trace_published(self.partitions, outcome, received_us, durability)
+        self.meter.publish_seconds.observe(seconds)
+
+    def _count(self, frames: Sequence[CheckedFrame]) -> None:
+        if frames:
+            self.meter.published.inc(sum(frame.rows for frame in frames))
+            self.meter.count_lanes(frame.lanes or (0, 0, frame.rows, 0, 0) for frame in frames)
+            self.meter.published_bytes.inc(sum(len(frame.frame) for frame in frames))
 
     async def check_fit(self, frames: Sequence[CheckedFrame]) -> None:
         """Refuse frames of the broker's own if one message does not fit the schema."""
@@ -189,6 +251,8 @@ class Topic:
             if self._gate is not None and self.settings.is_validated:
                 misfits = await self._gate.refuse(target.name, self.settings, checked)
             published = await self._append(target, checked, misfits, ticket)
+            # Here: who cancels the request does not take back what is in the log.
+            self._count(published.written)
         except GoQueueError as error:
             self._note_room(is_full=isinstance(error, DiskFullError))
             return error
@@ -218,7 +282,7 @@ class Topic:
                 self.partition(published.partition).sync_soon()
             return outcomes
         # Asked for all together, so that one round of syncs covers them.
-        waits = [self._durable(one) if isinstance(one, Published) else None for one in outcomes]
+        waits = [None if self._is_settled(one) else self._durable(one) for one in outcomes]
         synced: list[Published | GoQueueError] = []
         for outcome, waiting in zip(outcomes, waits, strict=True):
             try:
@@ -229,8 +293,16 @@ class Topic:
                 synced.append(error)
         return synced
 
-    def _durable(self, published: Published) -> Awaitable[object]:
+    def _is_settled(self, outcome: Published | GoQueueError) -> bool:
+        """Tell whether nothing is to be waited for: a sync covers whole appends."""
+        if isinstance(outcome, GoQueueError):
+            return True
+        log = self.partition(outcome.partition).log
+        return not outcome.repeats and outcome.base_offset < log.durable_offset
+
+    def _durable(self, published: Published | GoQueueError) -> Awaitable[object]:
         """Return what is done when the messages are; a repeat is as durable as its original."""
+        assert isinstance(published, Published), "accepted"
         try:
             if not published.repeats:
                 return self.partition(published.partition).durable()
@@ -248,19 +320,38 @@ class Topic:
         misfits: Mapping[int, str],
         ticket: Ticket = NO_TICKET,
     ) -> Published:
-        stamp = frames[0].stamp
-        if stamp.is_idempotent:
-            self._identities.check(producer_id=stamp.producer_id, epoch=stamp.epoch)
-            if not ticket.number:
-                self._identities.check_free(stamp.producer_id)
+        self._check_stamp(frames[0].stamp, ticket)
         target.check_writable()
         await target.make_room(sum(len(frame.frame) for frame in frames))
-        # From here to the append nothing awaits: what is judged is what is written.
+        return self._append_judged(target, frames, misfits, ticket)
+
+    def _check_stamp(self, stamp: ProducerStamp, ticket: Ticket) -> None:
+        """Refuse messages of a producer that is not who it says, or not free to send them."""
+        if not stamp.is_idempotent:
+            return
+        self._identities.check(producer_id=stamp.producer_id, epoch=stamp.epoch)
+        if not ticket.number:
+            self._identities.check_free(stamp.producer_id)
+        elif not stamp.is_life_of(ticket.stamp):
+            raise InvalidRequestError(
+                "a frame carries the stamp of another producer than its transaction"
+            )
+
+    def _append_judged(
+        self,
+        target: Partition,
+        frames: list[CheckedFrame],
+        misfits: Mapping[int, str],
+        ticket: Ticket,
+    ) -> Published:
+        """Judge and append; nothing awaits in between, so what is judged is what is written."""
         target.check_writable()
-        ticket.check()
         number = target.name.partition
         originals = target.judge(frames)
-        known = _known_rows(originals, frames, number) if originals else ()
+        if len(originals) < len(frames):
+            # A repeat changes nothing, so it may come when its transaction is over.
+            ticket.check()
+        known = known_rows(originals, frames, number) if originals else ()
         if len(originals) == len(frames):
             only = originals[0] if len(originals) == 1 else None
             return Published(
@@ -286,6 +377,9 @@ class Topic:
         if is_deduplicated or misfits:
             unfit = {row - len(known) for row in misfits if row >= len(known)}
             frames, fresh = self._leave_out(target, frames, unfit)
+        if fresh:
+            # By their own times, ids of backdated messages would be forgotten at a restart.
+            frames = with_append_times(frames, self._clock.now_ms())
         self._check_delayed(frames)
         rows = sum(frame.rows for frame in frames)
         # Repeats alone are written only to remember the sequence of their producer.
@@ -293,9 +387,6 @@ class Topic:
         base = target.append(frames) if is_written else target.log.end_offset
         for event in fresh:
             self._dedup.apply(event)
-        self.meter.published.inc(rows)
-        self.meter.count_lanes(frame.lanes or (0, 0, frame.rows, 0, 0) for frame in frames)
-        self.meter.published_bytes.inc(sum(len(frame.frame) for frame in frames))
         left_out = (
             Repeat(repeat.row + len(known), repeat.partition, repeat.offset)
             for repeat in frames[0].repeats
@@ -305,6 +396,8 @@ class Topic:
             base_offset=base,
             repeats=(*known, *left_out),
             misfits=misfits,
+            written=frames,
+            traced=target.trace_of(frames, base) if is_written else None,
         )
 
     def _check_delayed(self, frames: Sequence[CheckedFrame]) -> None:
@@ -358,15 +451,15 @@ class Topic:
                 rows_of.setdefault(self.choose(draft, partition), []).append(row)
             except GoQueueError as error:
                 results[row] = error
-        shares = [
+        sent = [
             (partition, share)
             for partition, rows in rows_of.items()
-            for share in _shares(rows, drafts)
+            for share in shares(rows, drafts)
         ]
         outcomes = await asyncio.gather(
-            *(self._publish_share(p, [drafts[row][0] for row in rows]) for p, rows in shares)
+            *(self._publish_share(p, [drafts[row][0] for row in rows]) for p, rows in sent)
         )
-        for (_, rows), outcome in zip(shares, outcomes, strict=True):
+        for (_, rows), outcome in zip(sent, outcomes, strict=True):
             for row, result in zip(rows, outcome, strict=True):
                 results[row] = result
         return [result for result in results if result is not None]
@@ -397,94 +490,8 @@ class Topic:
     def _recall_dedup_ids(self) -> None:
         """Rebuild the dedup window from what the log holds of it."""
         window_ms = self.settings.dedup_window_ms
-        if not window_ms:
-            return
-        since_us = (self._clock.now_ms() - window_ms) * 1_000
-        found: list[Remembered] = []
-        for partition in self.partitions:
-            offset = partition.reader.find_recent(since_us)
-            while offset is not None and offset < partition.log.end_offset:
-                piece = partition.reader.read(
-                    offset, end_offset=partition.log.end_offset, bytes_max=SCAN_CHUNK_BYTES
-                )
-                found += _dedup_ids_in(partition, piece.frames, now_ms=self._clock.now_ms())
-                offset = piece.next_offset if piece.next_offset > offset else None
-        for event in sorted(found, key=lambda event: event.at_ms):
-            self._dedup.apply(event)
-
-
-def _known_rows(
-    originals: Sequence[Original], frames: Sequence[CheckedFrame], number: PartitionId
-) -> tuple[Repeat, ...]:
-    """Return where each message is of those frames that were published before."""
-    places = (
-        place
-        for original, frame in zip(originals, frames, strict=False)
-        for place in place_rows(
-            Published(partition=number, base_offset=original.base_offset, repeats=original.repeats),
-            frame.sequence_count,
-        )
-    )
-    return tuple(Repeat(row, *place) for row, place in enumerate(places))
-
-
-def _dedup_ids_in(partition: Partition, frames: memoryview, *, now_ms: int) -> list[Remembered]:
-    """Return the dedup ids of frames; a time that lies ahead counts as now, not as longer."""
-    return [
-        Remembered(
-            dedup_id=draft.dedup_id,
-            partition=partition.name.partition,
-            offset=Offset(span.header.offset + row),
-            at_ms=min(draft.timestamp_us // 1_000, now_ms),
-        )
-        for span in Walk(frames)
-        if not span.header.flags & CONTROL
-        for row, draft in enumerate(drafts_of(span.header, frames[span.start : span.end]))
-        if draft.dedup_id is not None
-    ]
-
-
-def _shares(rows: Sequence[int], drafts: Sequence[tuple[Draft, int | None]]) -> list[list[int]]:
-    """Cut the messages of one partition into batches that are not too large."""
-    shares: list[list[int]] = []
-    size = 0
-    for row in rows:
-        draft = drafts[row][0]
-        cost = len(draft.value or b"") + len(draft.key or b"") + DRAFT_OVERHEAD_BYTES
-        cost += sum(len(k) * 4 + len(v) for k, v in (draft.headers or {}).items())
-        if not shares or size + cost > BATCH_BYTES_MAX // 2 or len(shares[-1]) == BATCH_ROWS_MAX:
-            shares.append([])
-            size = 0
-        shares[-1].append(row)
-        size += cost
-    return shares
-
-
-def outcomes_of(
-    published: Published, count: int
-) -> Sequence[tuple[PartitionId, Offset] | GoQueueError]:
-    """Return where each of ``count`` messages is, or why it was refused."""
-    places = place_rows(published, count)
-    if not any(repeat.offset == REFUSED_OFFSET for repeat in published.repeats):
-        return places
-    return [
-        SchemaViolationError(published.misfits.get(row, REFUSED_BEFORE))
-        if place[1] == REFUSED_OFFSET
-        else place
-        for row, place in enumerate(places)
-    ]
-
-
-def place_rows(published: Published, count: int) -> list[tuple[PartitionId, Offset]]:
-    """Return where each of ``count`` published messages is, repeats at their originals."""
-    base, partition = published.base_offset, published.partition
-    if not published.repeats:
-        return [(partition, Offset(base + row)) for row in range(count)]
-    originals = {repeat.row: (repeat.partition, repeat.offset) for repeat in published.repeats}
-    places: list[tuple[PartitionId, Offset]] = []
-    for row in range(count):
-        place = originals.get(row)
-        if place is None:
-            place, base = (partition, base), Offset(base + 1)
-        places.append(place)
-    return places
+        if window_ms:
+            now_ms = self._clock.now_ms()
+            found = [one for part in self.partitions for one in recall(part, now_ms, window_ms)]
+            for event in sorted(found, key=lambda event: event.at_ms):
+                self._dedup.apply(event)

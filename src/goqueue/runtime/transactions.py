@@ -16,28 +16,29 @@ from goqueue.base.errors import (
     GoQueueError,
     InvalidRequestError,
     InvalidTransactionStateError,
-    OverloadedError,
     ProducerFencedError,
     ShuttingDownError,
+    StorageFailedError,
     TopicNotFoundError,
     UnknownProducerError,
 )
 from goqueue.base.ids import Epoch, Offset, ProducerId, TopicName, TopicPartition
 from goqueue.base.limits import (
     TX_IDLE_MS_MAX,
-    TX_PRODUCERS_MAX,
     TX_SESSION_MS,
     TX_TIMEOUT_MS,
     TX_TIMEOUT_MS_MAX,
 )
 from goqueue.base.names import check_name
-from goqueue.base.units import SECOND_MS
+from goqueue.base.units import MINUTE_MS, SECOND_MS
+from goqueue.core.decision import Decision
 from goqueue.core.delivery import settle
 from goqueue.core.delivery.settle import Claim, Settled
 from goqueue.core.record.stamp import ProducerStamp
 from goqueue.core.tx.events import Event, Place
+from goqueue.core.tx.numbers import number_after
 from goqueue.core.tx.producer import ABORT, COMMIT, Identity, TxProducer
-from goqueue.core.tx.states import PREPARED
+from goqueue.core.tx.states import PREPARED, State
 from goqueue.observability.logging import get_logger
 from goqueue.observability.tx_metrics import TxMetrics
 from goqueue.runtime.clock import Clock
@@ -47,11 +48,26 @@ from goqueue.runtime.state_log import StateLog
 from goqueue.runtime.topic import Ticket, Topic
 from goqueue.runtime.tx_endings import Endings, look_at
 from goqueue.runtime.tx_producer import KEY_PREFIX, HostedTxProducer
+from goqueue.runtime.tx_roster import Producers, Roster
 
 SWEEP_INTERVAL_MS: Final = SECOND_MS
+REVIEW_INTERVAL_MS: Final = MINUTE_MS
+"""How often those who have nothing open are looked at, to forget who is gone."""
+UNFINISHED_MAX: Final = 64
+"""So many commits of a producer wait for the disks before its next transaction does."""
 EPOCH_MAX: Final = 2**16 - 1
+STILL_PUBLISHING: Final = (
+    "messages of the transaction are still being published; wait for their acks"
+)
 
 log = get_logger("goqueue.transactions")
+
+
+class Last(NamedTuple):
+    """How many messages a transaction has with its last ones, and what its commit leaves."""
+
+    messages: int
+    token: str = ""
 
 
 class Life(NamedTuple):
@@ -60,15 +76,6 @@ class Life(NamedTuple):
     stamp: ProducerStamp
     token: str
     """What the last commit under this id left."""
-
-
-class Producers(NamedTuple):
-    """How producers get their identities."""
-
-    init: Callable[[], ProducerStamp]
-    renew: Callable[..., ProducerStamp]
-    bind: Callable[[int], None]
-    """Says who publishes in transactions only."""
 
 
 class Transactions:
@@ -92,17 +99,19 @@ class Transactions:
         self._clock = clock
         self.metrics = metrics
         self._number = number
-        self._producers: dict[str, HostedTxProducer] = {}
-        self._names: dict[int, str] = {}
-        self._endings = Endings(topics, consume, clock)
+        self._roster = Roster(state, producers)
+        self._endings = Endings(topics, consume, self._roster, clock, metrics)
+        consume.before_reset = self._endings.finish_group
         self._sweeping: asyncio.Task[None] | None = None
         self._is_stopped = False
+        self._next_review_ms = 0
 
     def __repr__(self) -> str:
-        return f"<Transactions of {len(self._producers)} producers>"
+        return f"<Transactions of {len(self._roster)} producers>"
 
     def __iter__(self) -> Iterator[TxProducer]:
-        return iter([self._producers[name].producer for name in sorted(self._producers)])
+        found = (hosted.producer for hosted in self._roster)
+        return iter(sorted(found, key=lambda producer: producer.name))
 
     # Life.
 
@@ -115,24 +124,25 @@ class Transactions:
             for event in found:
                 producer.apply(event)
             producer.start_clock(now_ms)
-            hosted = HostedTxProducer(producer, self._state)
-            self._producers[producer.name] = hosted
-            self._names[producer.producer_id] = producer.name
-            self._identities.bind(producer.producer_id)
-        self._endings.abort_strays(self._producers.values())
+            self._roster.add(producer)
+        self._roster.recover_families()
+        self._endings.recover()
 
     def start(self) -> None:
         """Finish what was decided before, and watch the time."""
         loop = asyncio.get_running_loop()
-        for hosted in self._producers.values():
-            if hosted.producer.state in PREPARED:
+        for hosted in list(self._roster.busy.values()):
+            if hosted.producer.state in PREPARED or hosted.producer.unfinished:
                 self._endings.carry_out_later(hosted, pause_seconds=0)
         self._sweeping = loop.create_task(self._sweep_on())
 
     async def stop(self) -> None:
         """End."""
-        self._is_stopped = self._endings.is_stopped = True
-        tasks = [hosted.ending for hosted in self._producers.values() if hosted.ending is not None]
+        self._is_stopped = True
+        await self._endings.stop()
+        tasks = [hosted.ending for hosted in self._roster if hosted.ending is not None]
+        for hosted in self._roster:
+            hosted.set_free()
         if self._sweeping is not None:
             self._sweeping.cancel()
             tasks.append(self._sweeping)
@@ -154,15 +164,13 @@ class Transactions:
             raise InvalidRequestError(
                 f"transaction_timeout_ms: {timeout_ms} is not between 1 and {TX_TIMEOUT_MS_MAX}"
             )
-        if self._is_stopped:
-            raise ShuttingDownError("the broker is stopping")
-        hosted = self._producers.get(checked)
-        if hosted is None:
-            if len(self._producers) >= TX_PRODUCERS_MAX:
-                raise OverloadedError(f"there are {TX_PRODUCERS_MAX} transactional ids")
-            hosted = self._producers[checked] = HostedTxProducer(TxProducer(checked), self._state)
+        self._check_serving()
+        hosted = self._roster.get_or_make(checked)
         async with hosted.turn:
             producer = hosted.producer
+            # What was adopted is not this id's to abort: the new life begins behind it.
+            await hosted.free()
+            self._check_serving()
             if who is not None:
                 if who == hosted.renewed_from and producer.number == 0:
                     return Life(producer.stamp, producer.token)
@@ -171,6 +179,7 @@ class Transactions:
             hosted.commit(producer.give_up("a newer instance").events)
             if producer.state in PREPARED:
                 await self._endings.carry_out(hosted)
+            await self._endings.finish(hosted)
             decision = producer.init(
                 producer_id=stamp.producer_id,
                 epoch=stamp.epoch,
@@ -179,11 +188,14 @@ class Transactions:
             )
             hosted.commit(decision.events)
             producer.touch(self._clock.monotonic_ms())
-            self._names[stamp.producer_id] = checked
-            self._identities.bind(stamp.producer_id)
+            self._roster.identify(producer)
             hosted.renewed_from = who
             await hosted.durable()
         return Life(stamp, producer.token)
+
+    def _check_serving(self) -> None:
+        if self._is_stopped:
+            raise ShuttingDownError("the broker is stopping")
 
     def _next_life(self, producer: TxProducer) -> ProducerStamp:
         # From here on nobody adds to what is about to be aborted, whatever becomes of this life.
@@ -198,40 +210,100 @@ class Transactions:
 
     async def begin(self, who: Identity, name: str | None = None) -> int:
         """Begin a transaction; return its number."""
-        hosted = self._find(who, name)
+        hosted = await self._find_rested(who, name)
         number = self._number()
-        hosted.commit(hosted.producer.begin(who, number=number, at_ms=self._clock.now_ms()).events)
+        self._begin(hosted, who, number)
+        return number
+
+    def _begin(
+        self, hosted: HostedTxProducer, who: Identity, number: int, places: Sequence[Place] = ()
+    ) -> None:
+        at_ms = self._clock.now_ms()
+        decision = hosted.producer.begin(who, number=number, at_ms=at_ms, places=places)
+        hosted.commit(decision.events)
         hosted.producer.start_clock(self._clock.monotonic_ms())
         self.metrics.started.inc()
-        return number
+
+    async def _find_rested(self, who: Identity, name: str | None = None) -> HostedTxProducer:
+        """Return who speaks, when not too many of their commits are unfinished."""
+        hosted = self._roster.find(who, name)
+        if len(hosted.producer.unfinished) >= UNFINISHED_MAX:
+            await self._endings.finish(hosted)
+        return hosted
+
+    async def _enter(
+        self, who: Identity, name: str | None = None, *, places: Sequence[Place] = ()
+    ) -> HostedTxProducer:
+        """Return who speaks, in a transaction: the next one begins with its first request."""
+        hosted = await self._find_rested(who, name)
+        number = hosted.producer.number
+        if number and who.number == number_after(number) and hosted.producer.may_begin:
+            self._begin(hosted, who, who.number, places)
+        return hosted
 
     async def publish(
         self, who: Identity, topic: str, parts: Sequence[tuple[int, memoryview]]
     ) -> list[Published | GoQueueError]:
         """Publish frames of the open transaction; answer when they and their place are durable."""
-        hosted = self._find(who)
-        known = self._topic(topic)
-        hosted.producer.check_open(who)
-        places = [(topic, known.partition(number).name.partition) for number, _ in parts]
-        hosted.commit(hosted.producer.add_partitions(who, places).events)
-        hosted.producer.touch(self._clock.monotonic_ms())
-        noted = hosted.durable()
-        noted.add_done_callback(look_at)
-        producer = hosted.producer
-        ticket = Ticket(producer.number, partial(producer.check_open, who))
-        hosted.publishing += 1
-        try:
-            outcomes = await known.publish_all(parts, ticket=ticket)
-            await noted
-        finally:
-            hosted.publishing -= 1
+        outcomes, _ = await self.publish_last(who, topic, parts, None)
         return outcomes
+
+    async def publish_last(
+        self,
+        who: Identity,
+        topic: str,
+        parts: Sequence[tuple[int, memoryview]],
+        last: Last | None,
+    ) -> tuple[list[Published | GoQueueError], bool | GoQueueError]:
+        """Publish frames, and commit if they are the last; tell of both, the end as ``end`` does.
+
+        What keeps the transaction from being committed takes nothing from the messages.
+        """
+        self._roster.find(who)
+        known = self._topic(topic)
+        numbers = dict.fromkeys(known.partition(number).name.partition for number, _ in parts)
+        places: list[Place] = [(topic, number) for number in numbers]
+        hosted = await self._enter(who, places=places)
+        hosted.producer.check_known(who)
+        if hosted.producer.state is State.ONGOING:
+            hosted.commit(hosted.producer.add_partitions(who, places).events)
+        producer = hosted.producer
+        producer.touch(self._clock.monotonic_ms())
+        ticket = Ticket(producer.number, partial(producer.check_open, who), producer.stamp)
+        with hosted.publish():
+            with hosted.append():
+                appended = await known.append_all(parts, ticket=ticket)
+            ended = last is not None and await self._end_behind(who, known, parts, last)
+            noted = None if ended is True else hosted.durable()
+            if noted is not None:
+                # Who is cancelled before it is waited for has heard nothing of it.
+                noted.add_done_callback(look_at)
+            outcomes = await known.acknowledge(appended)
+            if noted is not None:
+                await noted
+        return outcomes, ended
+
+    async def _end_behind(
+        self,
+        who: Identity,
+        topic: Topic,
+        parts: Sequence[tuple[int, memoryview]],
+        last: Last,
+    ) -> bool | GoQueueError:
+        """Commit behind messages that were just appended, in the same step if it can be."""
+        try:
+            return await self.end(who, COMMIT, token=last.token, messages=last.messages)
+        except GoQueueError as error:
+            return error
+        except BaseException:
+            topic.sync_soon(parts)
+            raise
 
     async def add_partitions(
         self, who: Identity, places: Sequence[Place], name: str | None = None
     ) -> None:
         """Let the open transaction write to partitions."""
-        hosted = self._find(who, name)
+        hosted = await self._enter(who, name)
         for topic, partition in places:
             self._topic(topic).partition(partition)
         hosted.commit(hosted.producer.add_partitions(who, places).events)
@@ -242,7 +314,7 @@ class Transactions:
         self, who: Identity, group: str, offsets: Mapping[TopicPartition, Offset]
     ) -> None:
         """Let the open transaction commit offsets of a group."""
-        hosted = self._find(who)
+        hosted = await self._enter(who)
         self._consume.check_offsets(group, offsets)
         listed = [(name.topic, int(name.partition), int(at)) for name, at in offsets.items()]
         hosted.commit(hosted.producer.add_offsets(who, group, listed).events)
@@ -251,7 +323,7 @@ class Transactions:
 
     async def hold(self, who: Identity, group: str, parts: Sequence[Settlement]) -> list[Settled]:
         """Let the open transaction ack what a group has leased; what is not leased is refused."""
-        hosted = self._find(who)
+        hosted = await self._enter(who)
         hosted.producer.check_open(who)
         number = hosted.producer.number
         outcomes: list[Settled] = []
@@ -272,56 +344,94 @@ class Transactions:
         await asyncio.gather(hosted.durable(), self._consume.durable(group))
         return outcomes
 
-    async def end(
-        self, who: Identity, outcome: str, *, token: str = "", name: str | None = None
-    ) -> None:
-        """Commit or abort; answer when it is decided and carried out. May be asked again."""
-        hosted = self._find(who, name)
-        if outcome == COMMIT and hosted.publishing:
-            raise InvalidTransactionStateError(
-                "messages of the transaction are still being published; wait for their acks"
-            )
-        decision = hosted.producer.prepare(who, outcome, token=token)
-        started_ms = self._clock.monotonic_ms()
+    async def detach(self, who: Identity) -> None:
+        """Leave the open transaction to whoever adopts it; it has its whole time again for that."""
+        hosted = await self._enter(who)
+        decision = hosted.producer.detach(who)
+        is_stored = False
+        while hosted.publishing or not is_stored:
+            # A request of a broken connection is waited for: who sent it has gone on without it.
+            await hosted.published()
+            # Also where acks do not wait for the disk: its adopter relies on all of it.
+            await self._endings.stored(hosted.producer)
+            is_stored, decision = True, hosted.producer.detach(who)
         hosted.commit(decision.events)
-        hosted.producer.touch(started_ms)
-        if hosted.producer.state in PREPARED:
+        if decision.events:
+            hosted.producer.start_clock(self._clock.monotonic_ms())
+        await hosted.durable()
+
+    async def adopt(self, who: Identity, children: Sequence[Identity]) -> None:
+        """Let detached transactions end as this one; if one cannot be had, none is adopted."""
+        hosted = await self._enter(who)
+        self._roster.adopt(hosted, who, children)
+        hosted.producer.touch(self._clock.monotonic_ms())
+        await hosted.durable()
+
+    async def end(
+        self,
+        who: Identity,
+        outcome: str,
+        *,
+        token: str = "",
+        name: str | None = None,
+        messages: int | None = None,
+    ) -> bool:
+        """Commit or abort; answer when it is decided and everybody was told. May be asked again.
+
+        A commit may follow its messages without waiting for their acks if it says how many they
+        are: with fewer in the log nothing happens, and the answer is false.
+        """
+        hosted = await self._enter(who, name)
+        producer, number = hosted.producer, hosted.producer.number
+        ends: Sequence[tuple[str, int, int]] = ()
+        if outcome == COMMIT:
+            if messages is not None:
+                await hosted.appended()
+            elif hosted.publishing:
+                raise InvalidTransactionStateError(STILL_PUBLISHING)
+            if hosted.has_open(who.number or number):
+                if messages is not None and self._endings.count(producer) != messages:
+                    return False
+                ends = self._endings.unproven(producer)
+        await self._decide(hosted, producer.prepare(who, outcome, token=token, ends=ends))
+        if producer.number == number and producer.outcome() != outcome:
+            raise StorageFailedError("the transaction was aborted: not all of it could be stored")
+        return True
+
+    async def _decide(self, hosted: HostedTxProducer, decision: Decision[Event, bool]) -> None:
+        """Write a decision, unless it was written before, and carry it out."""
+        producer, started_ms = hosted.producer, self._clock.monotonic_ms()
+        hosted.commit(decision.events)
+        if decision.events:
+            # Before anything else has its turn: one round of syncs covers messages and decision.
+            self._endings.ask(hosted)
+        producer.touch(started_ms)
+        if producer.state in PREPARED and not producer.is_told:
             await self._endings.carry_out(hosted)
-        if not decision.reply:
+        outcome = producer.outcome()
+        if not decision.reply and outcome is not None:
             self.metrics.ended(outcome, seconds=(self._clock.monotonic_ms() - started_ms) / 1_000)
 
     def heartbeat(self, who: Identity, name: str | None = None) -> None:
         """Note that a producer is there."""
-        hosted = self._find(who, name)
+        hosted = self._roster.find(who, name)
         hosted.producer.check_life(who)
         hosted.producer.touch(self._clock.monotonic_ms())
 
     async def abort_named(self, name: str) -> None:
         """Abort the open transaction of an id, on an operator's word."""
-        hosted = self._producers.get(name)
-        if hosted is None:
-            raise UnknownProducerError(f"no producer has the transactional id {name[:249]!a}")
+        hosted = self._roster.get(name)
         hosted.commit(hosted.producer.give_up("an operator").events)
         if hosted.producer.state in PREPARED:
             await self._endings.carry_out(hosted)
 
     def get(self, name: str) -> TxProducer:
         """Return what is known of an id."""
-        hosted = self._producers.get(name)
-        if hosted is None:
-            raise UnknownProducerError(f"no producer has the transactional id {name[:249]!a}")
-        return hosted.producer
+        return self._roster.get(name).producer
 
     def find(self, who: Identity, name: str | None = None) -> TxProducer:
         """Return what is known of who speaks, or raise if that is nothing."""
-        return self._find(who, name).producer
-
-    def _find(self, who: Identity, name: str | None = None) -> HostedTxProducer:
-        known = self._names.get(who.producer_id)
-        hosted = None if known is None else self._producers.get(known)
-        if hosted is None or (name is not None and name != known):
-            raise UnknownProducerError(f"producer {who.producer_id} is not transactional here")
-        return hosted
+        return self._roster.find(who, name).producer
 
     def _topic(self, name: str) -> Topic:
         topic = self._topics.get(TopicName(name))
@@ -335,33 +445,39 @@ class Transactions:
         """Abort what was open for too long or whose producer fell silent; forget who is gone."""
         now_ms = self._clock.monotonic_ms()
         if self._endings.has_strays:
-            self._endings.abort_strays(self._producers.values())
-        for hosted in list(self._producers.values()):
-            producer = hosted.producer
-            deadline_ms = producer.deadline_ms()
-            silent_ms = producer.silent_ms(now_ms)
+            self._endings.abort_strays()
+        for hosted in self._watched(now_ms):
             try:
-                if deadline_ms is not None and now_ms >= deadline_ms:
-                    self._give_up(hosted, "its time was over")
-                elif deadline_ms is not None and silent_ms >= TX_SESSION_MS:
-                    self._give_up(hosted, "its producer fell silent")
-                elif producer.state in PREPARED:
-                    self._endings.carry_out_later(hosted, pause_seconds=0)
-                elif silent_ms >= TX_IDLE_MS_MAX and deadline_ms is None:
-                    self._forget(hosted)
+                self._look_after(hosted, now_ms)
             except GoQueueError as error:
-                log.warning("a transaction is left open", id=producer.name, error=error.message)
+                name = hosted.producer.name
+                log.warning("a transaction is left open", id=name, error=error.message)
+
+    def _look_after(self, hosted: HostedTxProducer, now_ms: int) -> None:
+        producer = hosted.producer
+        deadline_ms, silent_ms = producer.deadline_ms(), producer.silent_ms(now_ms)
+        if deadline_ms is not None:
+            if now_ms >= deadline_ms:
+                self._give_up(hosted, "its time was over")
+            elif silent_ms >= TX_SESSION_MS and not producer.is_detached:
+                self._give_up(hosted, "its producer fell silent")
+        elif producer.is_busy:
+            self._endings.see_to(hosted)
+        elif silent_ms >= TX_IDLE_MS_MAX:
+            self._roster.forget(hosted).add_done_callback(look_at)
+
+    def _watched(self, now_ms: int) -> list[HostedTxProducer]:
+        """Return who is to be looked at: those who have work, and now and then all."""
+        if now_ms < self._next_review_ms:
+            return list(self._roster.busy.values())
+        self._next_review_ms = now_ms + REVIEW_INTERVAL_MS
+        return list(self._roster)
 
     def _give_up(self, hosted: HostedTxProducer, reason: str) -> None:
         hosted.commit(hosted.producer.give_up(reason).events)
         log.info("transaction aborted", id=hosted.producer.name, reason=reason)
         self.metrics.ended(ABORT, seconds=0)
         self._endings.carry_out_later(hosted, pause_seconds=0)
-
-    def _forget(self, hosted: HostedTxProducer) -> None:
-        del self._producers[hosted.producer.name]
-        self._names.pop(hosted.producer.producer_id, None)
-        hosted.forget().add_done_callback(look_at)
 
     async def _sweep_on(self) -> None:
         while True:

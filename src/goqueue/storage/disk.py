@@ -36,7 +36,7 @@ class File(Protocol):
         """Return up to ``size_max`` bytes; fewer only at the end of the file."""
         ...
 
-    def read_cached(self, position: Position, size_max: int) -> bytes | None:
+    def read_cached(self, position: Position, size_max: int) -> bytes | memoryview | None:
         """Return what ``read`` would, or None where that would have to wait for the device."""
         ...
 

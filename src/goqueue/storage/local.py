@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from goqueue.base.buffers import BufferPool
 from goqueue.base.errors import DataDirLockedError, DiskFullError, StorageFailedError
 from goqueue.base.ids import Position
 from goqueue.base.units import MiB
@@ -26,8 +27,8 @@ DIRECTORY_MODE: Final = 0o750
 FILE_MODE: Final = 0o600
 
 _BUFFERS_MAX: Final = os.sysconf("SC_IOV_MAX")
-_SCRATCHES_MAX: Final = 4
-_SCRATCH_BYTES_MAX: Final = 4 * MiB
+_BUFFERS_KEPT: Final = 4
+_BUFFER_BYTES_KEPT: Final = 5 * MiB
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _NOT_SUPPORTED: Final = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
 
@@ -87,7 +88,7 @@ class LocalFile:
         except OSError as error:
             raise self._failure("read", error) from error
 
-    def read_cached(self, position: Position, size_max: int) -> bytes | None:
+    def read_cached(self, position: Position, size_max: int) -> bytes | memoryview | None:
         """Return what ``read`` would, or None where that would have to wait for the device."""
         if not self._disk.reads_cached:
             return None
@@ -95,11 +96,9 @@ class LocalFile:
         if wanted <= 0:
             self._check_open()
             return b""
-        scratch = self._disk.take_scratch(wanted)
-        view = memoryview(scratch)[:wanted]
+        view = self._disk.buffers.take(wanted)
         try:
             count = os.preadv(self._descriptor, [view], position, os.RWF_NOWAIT)
-            return bytes(view) if count == wanted else None
         except BlockingIOError:
             return None
         except OSError as error:
@@ -107,8 +106,7 @@ class LocalFile:
                 raise self._failure("read", error) from error
             self._disk.reads_cached = False
             return None
-        finally:
-            self._disk.give_scratch(scratch)
+        return view if count == wanted else None
 
     def truncate(self, size: int) -> None:
         """Cut the file; the cut is durable after ``sync``."""
@@ -185,10 +183,11 @@ class LocalDisk:
 
     def __init__(self, root: Path) -> None:
         self._root = root
+        self._root_path = str(root)
         self._lock_descriptor = -1
         self.reads_cached = hasattr(os, "RWF_NOWAIT") and hasattr(os, "preadv")
         """Whether the file system can say what it holds in memory; found out by trying."""
-        self._scratches: list[bytearray] = []
+        self.buffers = BufferPool(kept_max=_BUFFERS_KEPT, kept_bytes_max=_BUFFER_BYTES_KEPT)
 
     def __repr__(self) -> str:
         return f"<LocalDisk {self._root}: {'locked' if self._lock_descriptor >= 0 else 'unlocked'}>"
@@ -197,7 +196,8 @@ class LocalDisk:
         """Open for reading and appending; FileNotFoundError unless it exists or is created."""
         flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | (os.O_CREAT if create else 0)
         with _translated("open", path):
-            return LocalFile(self, path, os.open(self._entry(path), flags, FILE_MODE))
+            full = "/".join((self._root_path, *entry_parts_of(path)))
+            return LocalFile(self, path, os.open(full, flags, FILE_MODE))
 
     def exists(self, path: str) -> bool:
         """Tell whether a file or directory is there."""
@@ -280,20 +280,6 @@ class LocalDisk:
         if descriptor >= 0:
             # The file stays: removing it would let two processes lock two files of one name.
             os.close(descriptor)
-
-    def take_scratch(self, size: int) -> bytearray:
-        """Return a buffer of at least this size; fresh pages cost more than the read itself."""
-        # Taking from a list is atomic, so threads that read at once get different buffers.
-        try:
-            scratch = self._scratches.pop()
-        except IndexError:
-            scratch = bytearray()
-        return scratch if len(scratch) >= size else bytearray(size)
-
-    def give_scratch(self, scratch: bytearray) -> None:
-        """Keep a buffer for the next cached read, unless that would hold much memory."""
-        if len(scratch) <= _SCRATCH_BYTES_MAX and len(self._scratches) < _SCRATCHES_MAX:
-            self._scratches.append(scratch)
 
     def _take(self, descriptor: int) -> None:
         try:

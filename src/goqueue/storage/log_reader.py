@@ -9,9 +9,9 @@ from typing import NamedTuple
 from goqueue.base.errors import CorruptFrameError
 from goqueue.base.ids import Offset, Position
 from goqueue.base.limits import FRAME_HEADER_BYTES
-from goqueue.base.units import NS_PER_US, MiB
-from goqueue.core.log.scan import Taken, find_frame, take_frames
-from goqueue.core.record.batch import decode_batch
+from goqueue.base.units import NS_PER_US, US_PER_MS, MiB
+from goqueue.core.log.scan import Taken, Walk, find_frame, take_frames
+from goqueue.core.record.batch import batch_fields, decode_batch
 from goqueue.core.record.columns import microseconds
 from goqueue.core.record.frame import CONTROL, read_header
 from goqueue.storage.disk import File
@@ -54,7 +54,7 @@ class LogReader:
         log.counters.lookups += 1
         segment = log.segment_of(offset)
         first, position = segment.entry_for(offset)
-        size = min(bytes_max, segment.size - position)
+        size = segment.whole_bytes(position, bytes_max=bytes_max)
         return Location(segment, segment.file, first, position, size)
 
     def read(self, offset: Offset, *, end_offset: Offset, bytes_max: int) -> Piece:
@@ -66,7 +66,7 @@ class LogReader:
     def pick(
         self,
         location: Location,
-        chunk: bytes,
+        chunk: bytes | memoryview,
         offset: Offset,
         *,
         end_offset: Offset,
@@ -93,7 +93,7 @@ class LogReader:
             chunk = location.file.read(location.position, max(bytes_max, location.size))
 
     @staticmethod
-    def _is_astray(location: Location, chunk: bytes, offset: Offset) -> bool:
+    def _is_astray(location: Location, chunk: bytes | memoryview, offset: Offset) -> bool:
         """Tell whether the index led to no frame, or behind the one wanted."""
         if location.position == 0:
             return False
@@ -141,19 +141,37 @@ class LogReader:
     def find_recent(self, timestamp_us: int) -> Offset | None:
         """Return an offset before which no message of the newest segments is at or after a time.
 
-        Looks back from the end, so it costs no more on a long log; a segment in which everything is
-        older ends the search.
+        Looks back from the end, so it costs no more on a long log. Where batches say when they were
+        appended, that counts, and the first segment that began earlier is the last to look at. Else
+        a segment in which every message is older ends the search.
         """
         recent: Segment | None = None
         for segment in reversed(self._log.segments):
+            appended_ms = self._first_append(segment)
+            if appended_ms and appended_ms * US_PER_MS < timestamp_us:
+                return segment.base_offset
             age = self._log.age_of(segment)
-            if age.size_bytes and age.last_timestamp_ns < timestamp_us * NS_PER_US:
-                break
+            is_old = age.size_bytes and age.last_timestamp_ns < timestamp_us * NS_PER_US
+            if is_old and not appended_ms:
+                return None if recent is None else recent.base_offset
             recent = segment
-        if recent is None:
-            return None
-        found = self._find_in(recent, timestamp_us)
-        return recent.base_offset if found is None else found
+        return None if recent is None else recent.base_offset
+
+    def _first_append(self, segment: Segment) -> int:
+        """Return when the first batch of a segment that says so was appended; 0 if none does."""
+        end_offset = self._log.end_of(segment)
+        offset = segment.base_offset
+        while offset < end_offset:
+            piece = self.read(offset, end_offset=end_offset, bytes_max=TIME_SCAN_BYTES)
+            for span in Walk(piece.frames):
+                if span.header.is_batch:
+                    frame = piece.frames[span.start : span.end]
+                    if appended_ms := batch_fields(span.header, frame).appended_ms:
+                        return appended_ms
+            if piece.next_offset <= offset:
+                break
+            offset = piece.next_offset
+        return 0
 
     def _find_in(self, segment: Segment, timestamp_us: int) -> Offset | None:
         times = segment.times

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
+import msgspec
+
 from goqueue.base.errors import DiskFullError, StorageFailedError
 from goqueue.base.ids import Offset, Position
 from goqueue.base.limits import FRAME_HEADER_BYTES, SEGMENT_BYTES
@@ -23,9 +25,9 @@ from goqueue.storage.disk import Buffer, Disk, File, write_atomically
 from goqueue.storage.segment import Appending, Scan, Segment
 from goqueue.storage.segment_index import Flush
 from goqueue.storage.swap import (
-    LOG_SUFFIX,
     SWAP_NAME,
     Swap,
+    bases_in,
     forget_swap,
     mend,
     read_checkpoint,
@@ -57,8 +59,7 @@ class LogCounters:
     torn_bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Commit:
+class Commit(msgspec.Struct, frozen=True, kw_only=True):
     """A promise being kept: everything before ``end_offset`` becomes durable."""
 
     file: File
@@ -99,23 +100,25 @@ class PartitionLog:
         self._opened: deque[Segment] = deque()
         self._unfinished: Swap | None = None
         self._synced_size = 0
+        self.cleaned_offset = Offset(0)
+        """Sealed segments from here on have not been compacted yet."""
+        self._segments: list[Segment] = []
+        self._open()
+        self.durable_offset = self.end_offset
+        self._synced_size = self._active.size
+
+    def _open(self) -> None:
+        disk, directory = self._disk, self._directory
         disk.make_directory(directory)
         mend(disk, directory)
         self.cleaned_offset = read_checkpoint(disk, directory)
-        """Sealed segments from here on have not been compacted yet."""
-        self._segments = [
-            Segment(disk, directory, Offset(int(name.removesuffix(LOG_SUFFIX))))
-            for name in disk.list_directory(directory)
-            if name.endswith(LOG_SUFFIX) and name.removesuffix(LOG_SUFFIX).isdecimal()
-        ]
+        self._segments = [Segment(disk, directory, base) for base in bases_in(disk, directory)]
         if self._segments:
             # A process killed right after it made a segment left its name unsynced.
             disk.sync_directory(directory)
             self._recover()
         else:
             self._add_segment(Offset(0))
-        self.durable_offset = self.end_offset
-        self._synced_size = self._active.size
 
     def __repr__(self) -> str:
         return f"<PartitionLog {self._directory} {self.start_offset}..{self.end_offset}>"
@@ -219,7 +222,7 @@ class PartitionLog:
                 size=size,
                 first_offset=base,
                 rows=rows,
-                timestamp_ns=max(frame.header.timestamp_ns for frame in frames),
+                timestamp_ns=max([frame.header.timestamp_ns for frame in frames]),
             )
         )
         self.counters.bytes_written += size
@@ -310,10 +313,9 @@ class PartitionLog:
         """Yield every good frame at or behind an offset, also those that hold no message."""
         place = bisect_left(self._segments, offset, key=lambda segment: segment.base_offset)
         for segment in self._segments[max(place - 1, 0) :]:
-            for position, span in segment.scan_past_damage(*segment.entry_before(offset)):
-                if span.header.offset >= offset:
-                    frame = segment.file.read(position, span.end - span.start)
-                    yield span.header, memoryview(frame)
+            for header, frame in segment.frames_past_damage(*segment.entry_before(offset)):
+                if header.offset >= offset:
+                    yield header, frame
             if segment is not self._active and segment not in self._opened:
                 segment.close()
 

@@ -1,14 +1,18 @@
 """A data directory that is looked at and never changed, for checks of what lies in it."""
 
+import errno
 import fcntl
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Never
+from typing import Final, Never
 
 from goqueue.base.errors import DataDirLockedError, StorageFailedError
+from goqueue.base.ids import Position
 from goqueue.storage.disk import Buffer
 from goqueue.storage.local import LOCK_NAME, LocalDisk, LocalFile
+
+_NOTHING_TO_SYNC: Final = frozenset({errno.EROFS, errno.EINVAL, errno.EBADF})
 
 
 class ReadOnlyError(StorageFailedError):
@@ -33,6 +37,31 @@ class ReadOnlyFile(LocalFile):
     def sync(self) -> None:
         """Do nothing: there is nothing to make durable."""
 
+    def load(self, position: Position, size_max: int) -> memoryview:
+        """Return what ``read`` would, in memory that is used again when nobody holds it."""
+        view = self._disk.buffers.take(max(min(size_max, self._size - position), 0))
+        done = 0
+        while done < len(view):
+            count = self._read_into(view[done:], position + done)
+            if count == 0:
+                break
+            done += count
+        return view[:done]
+
+    def _read_into(self, view: memoryview, position: int) -> int:
+        try:
+            return os.preadv(self._descriptor, [view], position)
+        except OSError as error:
+            raise self._failure("read", error) from error
+
+    def settle(self) -> None:
+        """Wait until what somebody else has written is durable, where the file system can say."""
+        try:
+            os.fdatasync(self._descriptor)
+        except OSError as error:
+            if error.errno not in _NOTHING_TO_SYNC:
+                raise self._failure("sync", error) from error
+
 
 class ReadOnlyDisk(LocalDisk):
     """The tree below ``root``, for reading. ``lock`` keeps a broker from starting meanwhile."""
@@ -41,7 +70,7 @@ class ReadOnlyDisk(LocalDisk):
         super().__init__(root)
         self._shared_lock = -1
 
-    def open(self, path: str, *, create: bool = False) -> LocalFile:
+    def open(self, path: str, *, create: bool = False) -> ReadOnlyFile:
         """Open for reading; a missing file raises FileNotFoundError, whatever ``create`` says."""
         del create
         flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW

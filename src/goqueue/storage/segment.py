@@ -1,17 +1,18 @@
 """One segment: a log file with its indexes."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from goqueue.base.errors import CorruptFrameError
 from goqueue.base.ids import Offset, Position
-from goqueue.base.limits import FRAME_HEADER_BYTES
+from goqueue.base.limits import FRAME_BYTES_MAX, FRAME_HEADER_BYTES
 from goqueue.base.units import MiB
 from goqueue.core.log.index import SparseIndex
 from goqueue.core.log.retention import SegmentAge
 from goqueue.core.log.scan import Span, Walk, find_frame
-from goqueue.core.record.frame import read_header
+from goqueue.core.record.frame import FrameHeader, read_header
 from goqueue.storage.disk import Buffer, Disk, File
 from goqueue.storage.segment_index import Flush, SegmentIndex
 from goqueue.storage.swap import LOG_SUFFIX, SUFFIXES, stem_of
@@ -21,8 +22,7 @@ END_ENTRIES: Final = 2
 """The last entry of a sealed segment is its end, the one before it leads to its last frames."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Appending:
+class Appending(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Frames laid out one behind the other, about to be written."""
 
     buffers: Sequence[Buffer]
@@ -187,6 +187,21 @@ class Segment:
         entry = self.index.offsets.entry_at_or_before(offset)
         return (Offset(entry[0]), Position(entry[1])) if entry else (self.base_offset, Position(0))
 
+    def whole_bytes(self, position: Position, *, bytes_max: int) -> int:
+        """Return how much to read from a frame on, so that it ends with a frame where known.
+
+        As much as ``bytes_max`` has room for, or the first frame where it is larger than that.
+        """
+        left = self.size - position
+        if left <= bytes_max:
+            return left
+        ends = self.index.offsets.values
+        place = self.index.offsets.count_below(value=position + bytes_max + 1)
+        if place and ends[place - 1] > position:
+            return ends[place - 1] - position
+        end = ends[place] if place < len(ends) else self.size
+        return min(end - position, FRAME_BYTES_MAX)
+
     def entry_before(self, offset: Offset) -> tuple[Offset, Position]:
         """Return the first offset and the position of a frame before an offset, or the first."""
         offsets = self.index.offsets
@@ -274,10 +289,22 @@ class Segment:
         self, offset: Offset, position: Position
     ) -> Iterator[tuple[Position, Span]]:
         """Walk over every good frame from a frame on to the end, whatever lies between."""
+        return ((at, span) for at, span, _ in self._walk_on(offset, position))
+
+    def frames_past_damage(
+        self, offset: Offset, position: Position
+    ) -> Iterator[tuple[FrameHeader, memoryview]]:
+        """Yield every good frame from a frame on to the end, whatever lies between."""
+        for _, span, chunk in self._walk_on(offset, position):
+            yield span.header, chunk[span.start : span.end]
+
+    def _walk_on(
+        self, offset: Offset, position: Position
+    ) -> Iterator[tuple[Position, Span, memoryview]]:
         while True:
             scan = self.scan(position)
             for at, span in scan:
-                yield at, span
+                yield at, span, scan.chunk
                 offset = span.end_offset
             if scan.fault is None:
                 return

@@ -123,11 +123,13 @@ class SegmentIndex:
     def plan_flush(self) -> Flush:
         """Return the entries that are not in the files yet, for ``settle`` to take note of."""
         is_late = self.is_rewrite_due
+        has_entries = not is_late and len(self.offsets) > self._flushed_entries
+        has_times = not is_late and len(self.times) > self._flushed_times
         return Flush(
             disk=self._disk,
             stem=self._stem,
-            entries=b"" if is_late else self.offsets.encode(self._flushed_entries),
-            times=b"" if is_late else self.times.encode(self._flushed_times),
+            entries=self.offsets.encode(self._flushed_entries) if has_entries else b"",
+            times=self.times.encode(self._flushed_times) if has_times else b"",
         )
 
     def settle(self, flush: Flush) -> None:

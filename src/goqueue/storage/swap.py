@@ -80,6 +80,16 @@ def stem_of(directory: str, base_offset: Offset) -> str:
     return f"{directory}/{base_offset:020d}"
 
 
+def bases_in(disk: Disk, directory: str) -> list[Offset]:
+    """Return the first offsets of the segments in a directory."""
+    stems = (
+        name.removesuffix(LOG_SUFFIX)
+        for name in disk.list_directory(directory)
+        if name.endswith(LOG_SUFFIX)
+    )
+    return [Offset(int(stem)) for stem in stems if stem.isdecimal()]
+
+
 def read_swap(disk: Disk, directory: str) -> Swap | None:
     """Return the swap that is noted in a directory."""
     body = _read(disk, f"{directory}/{SWAP_NAME}")

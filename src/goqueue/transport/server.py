@@ -44,5 +44,6 @@ class Server:
 
     async def stop(self) -> None:
         """Stop listening, answer what is under way, make everything durable."""
+        self.broker.end_waits()
         await asyncio.gather(self._http.stop(), self._native.stop())
         await self.broker.stop()

@@ -12,6 +12,7 @@ from goqueue.base.limits import (
     FETCH_WAIT_MS_MAX,
     NAME_CHARACTERS_MAX,
     REQUEST_PARTS_MAX,
+    TX_TOKEN_CHARACTERS_MAX,
 )
 
 PROTOCOL_VERSION = 1
@@ -149,12 +150,20 @@ class ProducerIdentity(Call, frozen=True):
     epoch: int
 
 
+class Last(Call, frozen=True):
+    """With these messages a transaction has so many, and is to be committed."""
+
+    messages: Annotated[int, msgspec.Meta(ge=1, lt=2**62)]
+    token: Annotated[str, msgspec.Meta(max_length=TX_TOKEN_CHARACTERS_MAX)] = ""
+
+
 class Transaction(Call, frozen=True):
     """The open transaction messages belong to: its producer, that one's life, and its number."""
 
     producer_id: Natural
     epoch: Number
     number: Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
+    last: Last | None = None
 
 
 class ProducePart(Call, frozen=True):
@@ -197,6 +206,10 @@ class Produced(Call, frozen=True):
 
     durability: str
     parts: list[ProducedPart]
+    is_ended: bool = False
+    """Whether the transaction was committed with these messages."""
+    failure: Failure | None = None
+    """Why it was not, where that was asked for."""
 
 
 class FetchPart(Call, frozen=True):

@@ -70,6 +70,8 @@ class Operation(IntEnum):
     DESCRIBE_REDRIVE = 74
     LIST_REDRIVES = 75
     CANCEL_REDRIVE = 76
+    TX_DETACH = 78
+    TX_ADOPT = 79
     TX_INIT = 80
     TX_BEGIN = 81
     TX_HOLD = 82
@@ -86,6 +88,10 @@ class Operation(IntEnum):
     DELETE_SCHEMA = 94
     CONFIGURE_SCHEMAS = 95
     VALIDATE_VALUES = 96
+    FIND_TRACE = 100
+    SEARCH_TRACES = 101
+    TAIL_TRACES = 102
+    TRACE_STATS = 103
 
 
 class Packet(NamedTuple):

@@ -1,6 +1,7 @@
 """The headers of the queue's requests and replies: leasing messages and settling them.
 
-A set of offsets travels as runs: ``[start, end, start, end, …]``, half-open.
+A set of offsets travels as runs, ``[start, end, start, end, …]``, half-open; where they would be
+many, packed (see ``core/delivery/runs.py``).
 """
 
 from typing import Annotated
@@ -11,6 +12,7 @@ from goqueue.base.limits import (
     EXTENSION_MS_MAX,
     FETCH_BYTES_MAX,
     FETCH_WAIT_MS_MAX,
+    IN_FLIGHT_MAX,
     POLL_MESSAGES_MAX,
     RETRY_DELAY_MS_MAX,
     SETTLE_PARTS_MAX,
@@ -21,6 +23,7 @@ from goqueue.wire.calls import Call, Failure, Name, Natural, Number, Text
 Member = Annotated[str, msgspec.Meta(max_length=300)]
 Nonce = Annotated[int, msgspec.Meta(ge=0)]
 Runs = Annotated[list[Natural], msgspec.Meta(max_length=SETTLE_RUNS_MAX)]
+Packed = Annotated[bytes, msgspec.Meta(max_length=8 + 4 * IN_FLIGHT_MAX)]
 
 ACK = "ack"
 NACK = "nack"
@@ -47,16 +50,19 @@ class PolledPart(Call, frozen=True):
     ``size`` payload bytes are their frames. Frames may hold other messages, too: those in ``order``
     are leased, and are to be handed out in that order. ``failures`` are pairs of an offset and how
     often its delivery failed before; all others are delivered for the first time. Where
-    ``gathered`` has runs of offsets, the last frame is a batch of just those messages.
+    ``gathered`` has offsets, the last frame is a batch of just those messages. Those in ``traced``
+    get a header ``traceparent`` that is made of ``tag`` and their offset.
     """
 
     topic: str
     partition: int
     size: int
     nonce: int
-    order: list[int]
+    order: list[int] | bytes
     failures: list[tuple[int, int]] = msgspec.field(default_factory=list)
-    gathered: list[int] = msgspec.field(default_factory=list)
+    gathered: list[int] | bytes = b""
+    traced: list[int] | bytes = b""
+    tag: int = 0
 
 
 class Polled(Call, frozen=True):
@@ -78,7 +84,7 @@ class SettlePart(Call, frozen=True):
     partition: Number
     nonce: Nonce
     verb: Text
-    offsets: Runs
+    offsets: Runs | Packed
     reason: Text = ""
     delay_ms: Annotated[int, msgspec.Meta(ge=0, le=RETRY_DELAY_MS_MAX)] | None = None
     extension_ms: Annotated[int, msgspec.Meta(ge=1, le=EXTENSION_MS_MAX)] | None = None

@@ -1,12 +1,13 @@
 """The headers of transactions on the native protocol. Every one of them carries the number."""
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 
 from goqueue.base.limits import (
     NAME_CHARACTERS_MAX,
     SETTLE_PARTS_MAX,
+    TX_ADOPTED_MAX,
     TX_PARTITIONS_MAX,
     TX_TIMEOUT_MS,
     TX_TIMEOUT_MS_MAX,
@@ -19,6 +20,9 @@ TransactionNumber = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 ProducerNumber = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 EpochNumber = Annotated[int, msgspec.Meta(ge=0, lt=2**16)]
 TransactionalId = Annotated[str, msgspec.Meta(max_length=NAME_CHARACTERS_MAX)]
+UNCOUNTED: Final = -1
+"""The messages of a transaction were all acked, and are not counted again."""
+
 Token = Annotated[str, msgspec.Meta(max_length=TX_TOKEN_CHARACTERS_MAX)]
 
 
@@ -71,12 +75,26 @@ class TxOffsets(Call, frozen=True):
     offsets: Annotated[list[OffsetOf], msgspec.Meta(max_length=TX_PARTITIONS_MAX)]
 
 
+class TxAdopt(Call, frozen=True):
+    """Let detached transactions end as this one does: all of them, or none is adopted."""
+
+    who: TxWho
+    children: Annotated[list[TxWho], msgspec.Meta(max_length=TX_ADOPTED_MAX, min_length=1)]
+
+
 class TxEnd(Call, frozen=True):
-    """Commit or abort."""
+    """Commit or abort. A commit that says how many messages there are need not wait for acks."""
 
     who: TxWho
     is_commit: bool
     token: Token = ""
+    messages: Annotated[int, msgspec.Meta(ge=UNCOUNTED, lt=2**62)] = UNCOUNTED
+
+
+class TxEnded(Call, frozen=True):
+    """Whether the transaction has ended; if not, fewer messages are there than was said."""
+
+    is_ended: bool = True
 
 
 class TxName(Call, frozen=True):
@@ -99,6 +117,9 @@ class TxState(Call, frozen=True):
     partitions: list[tuple[str, int]]
     groups: list[str]
     token: str
+    is_detached: bool = False
+    adopter: str = ""
+    adopted: tuple[str, ...] = ()
 
 
 class TxList(Call, frozen=True):

@@ -4,11 +4,13 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from pyroaring import BitMap64
 
 from goqueue.base.ids import Offset
 from goqueue.core.delivery import events, settle
+from goqueue.core.delivery.key_numbers import key_number
 from goqueue.core.delivery.ledger import Ledger
 from goqueue.core.delivery.runs import runs_of
 from goqueue.core.delivery.settle import Claim, Moment, Policy
@@ -83,7 +85,8 @@ class Shell:
         if ledger.keys is not None:
             start = ledger.keys.looked_offset
             settled = ledger.settled_between(start, len(self.keys))
-            ledger.keys.look(start, self.keys[start:], settled)
+            numbers = np.array([key_number(key) for key in self.keys[start:]], np.int64)
+            ledger.keys.look(np.arange(start, len(self.keys)), numbers, settled)
         pick = ledger.pick(self.view(), int(limit), now_ms=self.now_ms)
         self.nonces += 1
         terms = LeaseTerms(self.nonces, "m", self.now_ms + LEASE_MS, LEASE_MS, self.now_ms)

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from goqueue.base.ids import Offset, PartitionId, TopicName, TopicPartition
 from goqueue.base.limits import HEADERS_BYTES_MAX
+from goqueue.core.delivery.runs import runs_in
 from goqueue.core.dlq.filter import Filter
 from goqueue.core.dlq.names import dlq_of, is_dlq, origin_of, source_of
 from goqueue.core.dlq.pace import Pace
@@ -166,3 +167,21 @@ def test_filters_agree_with_a_naive_reading(reasons: list[str], prefix: bytes) -
             assert Filter(reason="REJECTED", key_prefix=prefix).matches(one, story) == expected
     assert Filter().is_empty
     assert not Filter(key=b"").is_empty
+
+
+@given(st.dictionaries(st.integers(0, 3), st.sets(st.integers(0, 40))), st.integers(0, 45))
+def test_places_mean_just_themselves(places: dict[int, set[int]], offset: int) -> None:
+    """A filter by runs matches what is in the sets, and nothing beside."""
+    runs = {partition: runs_in(sorted(offsets)) for partition, offsets in places.items()}
+    chosen = Filter(places=runs)
+
+    assert chosen.is_sound
+    assert chosen.named == sum(map(len, places.values()))
+    for partition in range(4):
+        one = Message(
+            TopicName("orders"), PartitionId(partition), Offset(offset), 0, None, b"", None, 2
+        )
+        assert chosen.matches(one, Story()) == (offset in places.get(partition, set()))
+    assert not Filter(places={0: [1]}).is_sound
+    assert not Filter(places={0: [3, 3]}).is_sound
+    assert not Filter(places={0: [1, 5, 4, 6]}).is_sound

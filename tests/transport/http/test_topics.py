@@ -41,6 +41,7 @@ def test_a_topic_lives_and_dies(server: Running, prefix: str) -> None:
             "tombstone_retention_ms": 24 * HOUR_MS,
             "schema_validation": "off",
             "schema_subject": "topic",
+            "trace_sampling": "broker",
         },
     }
     assert deleted.json() == {"deleted": True, "name": "orders"}

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import msgspec
 
-from goqueue.core.delivery.runs import Runs
+from goqueue.core.delivery.runs import Runs, Written
 
 ACKED = "acked"
 DEAD = "dead"
@@ -29,7 +29,7 @@ class Leased(msgspec.Struct, frozen=True, tag="l", array_like=True, kw_only=True
     because they are delayed, ``unread`` those that found no room in the reply.
     """
 
-    offsets: Runs
+    offsets: Written
     nonce: int
     member: str
     deadline_ms: int
@@ -43,7 +43,7 @@ class Leased(msgspec.Struct, frozen=True, tag="l", array_like=True, kw_only=True
 class Acked(msgspec.Struct, frozen=True, tag="a", array_like=True, kw_only=True):
     """A member is done with messages."""
 
-    offsets: Runs
+    offsets: Written
     nonce: int
 
 

@@ -1,86 +1,72 @@
 """The order of keys: which message of each key is the first that is not settled.
 
 Shape: calculator. Built by looking at the log from the committed offset on, so it is not stored.
-Only the first message of a key may be delivered; those without a key may at any time.
+Only the first message of a key may be delivered; those without a key may at any time. A key is
+known by its number alone: two keys of one number are one line, which keeps both in
+order.
 """
 
-from collections import deque
-from collections.abc import Iterable, Sequence
-
+import numpy as np
 from pyroaring import BitMap64
 
 from goqueue.base.ids import Offset
+from goqueue.core.delivery.key_lines import KeyLines
+from goqueue.core.delivery.key_numbers import NO_KEY, STEP
+from goqueue.core.delivery.runs import Numbers, array_of, set_from
 
 
 class KeyOrder:
     """Knows the unsettled messages that were looked at, by key."""
 
-    def __init__(self, offset: Offset) -> None:
+    def __init__(self, offset: Offset, *, lines: KeyLines | None = None) -> None:
         self.looked_offset = offset
         """Everything before it has been looked at."""
         self.heads = BitMap64()
         """Messages no earlier message of their key stands before."""
-        self._keys: dict[int, bytes | None] = {}
-        self._lines: dict[bytes, int | deque[int]] = {}
-        self._behind_count = 0
+        self._lines = KeyLines() if lines is None else lines
+
+    def __repr__(self) -> str:
+        return (
+            f"<KeyOrder up to {self.looked_offset}: {len(self.heads)} heads, {len(self)} in line>"
+        )
+
+    def __len__(self) -> int:
+        """Return how many messages with a key there are, heads and those behind them."""
+        return len(self._lines)
 
     @property
-    def behind_count(self) -> int:
-        """Return how many messages wait for an earlier one of their key."""
-        return self._behind_count
+    def size_bytes(self) -> int:
+        """Return the memory that the lines take."""
+        return self._lines.size_bytes
 
-    def look(self, first_offset: int, keys: Sequence[bytes | None], settled: BitMap64) -> None:
-        """Take notice of messages; those already settled do not count."""
-        end_offset = first_offset + len(keys)
-        numbered: Iterable[tuple[int, bytes | None]] = enumerate(keys, first_offset)
-        if settled and settled.range_cardinality(first_offset, end_offset):
-            numbered = [(offset, key) for offset, key in numbered if offset not in settled]
-            self._keys.update(numbered)
-        else:
-            self._keys.update(zip(range(first_offset, end_offset), keys, strict=True))
-        lines = self._lines
-        known = lines.get
-        heads: list[int] = []
-        behind = 0
-        for offset, key in numbered:
-            line = known(key) if key is not None else None
-            if line is None:
-                heads.append(offset)
-                if key is not None:
-                    lines[key] = offset
-                continue
-            behind += 1
-            if isinstance(line, int):
-                lines[key] = deque((line, offset))  # type: ignore[index]
-            else:
-                line.append(offset)
-        self._behind_count += behind
-        self.heads.update(heads)
-        self.looked_offset = Offset(end_offset)
+    def look(self, offsets: Numbers, numbers: Numbers, settled: BitMap64) -> None:
+        """Take notice of messages, ascending, and the numbers of their keys.
+
+        Those already settled do not count.
+        """
+        if not len(offsets):
+            return
+        start = int(offsets[0])
+        self.looked_offset = Offset(int(offsets[-1]) + 1)
+        if settled and settled.range_cardinality(start, self.looked_offset):
+            window = BitMap64()
+            window.add_range(start, self.looked_offset)
+            rest = np.isin(offsets, array_of(window & settled), invert=True, assume_unique=True)
+            offsets, numbers = offsets[rest], numbers[rest]
+        has_none = numbers == NO_KEY
+        if has_none.any():
+            self._add_heads(offsets[has_none])
+            offsets, numbers = offsets[~has_none], numbers[~has_none]
+        for at in range(0, len(offsets), STEP):
+            heads = self._lines.join(offsets[at : at + STEP], numbers[at : at + STEP])
+            self._add_heads(np.sort(heads))
 
     def settle(self, offsets: BitMap64) -> None:
         """Let the next messages of their keys move up."""
-        if len(offsets) > len(self._keys):
-            # Most of them were never looked at: a large step over the log costs no more than that.
-            offsets = offsets & BitMap64(self._keys)
-        lines, forget = self._lines, self._keys.pop
-        heads: list[int] = []
-        for offset in offsets:
-            key = forget(offset, None)
-            if key is None:
-                continue
-            line = lines[key]
-            if isinstance(line, int):
-                del lines[key]
-                continue
-            self._behind_count -= 1
-            if line[0] == offset:
-                line.popleft()
-                heads.append(line[0])
-            else:
-                line.remove(offset)
-            if len(line) == 1:
-                lines[key] = line[0]
-        # Together, so that one that moved up and was settled at once is gone, too.
-        self.heads.update(heads)
-        self.heads -= offsets
+        heads = self.heads & offsets
+        self.heads -= heads
+        self._add_heads(np.sort(self._lines.settle(offsets, heads)))
+
+    def _add_heads(self, offsets: Numbers) -> None:
+        if len(offsets):
+            self.heads |= set_from(offsets)

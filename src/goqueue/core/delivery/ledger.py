@@ -22,7 +22,7 @@ from goqueue.core.delivery.history import Histories
 from goqueue.core.delivery.key_order import KeyOrder
 from goqueue.core.delivery.lease import Lease, Leases
 from goqueue.core.delivery.picking import Pick, find_fresh, put_in_order, split_lanes
-from goqueue.core.delivery.runs import put_into, runs_of, set_of, take_from
+from goqueue.core.delivery.runs import put_into, runs_of, set_of, take_from, written_of
 from goqueue.core.delivery.terms import LeaseTerms
 from goqueue.core.delivery.view import View
 from goqueue.core.delivery.waiting import Waiting
@@ -156,9 +156,11 @@ class Ledger:
         has_moved = list(pick.cursors) != self._cursors
         if kept or (has_moved and self.keys is None):
             unread = (pick.offsets - kept - gone - expired) | now_due
+            # Packed, an order is ascending: it is that of the set.
+            is_all = isinstance(pick.order, bytes) and len(kept) == len(pick.offsets)
             found.append(
                 events.Leased(
-                    offsets=runs_of(kept),
+                    offsets=pick.order if is_all else written_of(kept),
                     nonce=terms.nonce,
                     member=terms.member,
                     deadline_ms=terms.deadline_ms,

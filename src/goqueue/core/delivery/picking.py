@@ -12,7 +12,7 @@ import numpy as np
 from pyroaring import BitMap64
 
 from goqueue.base.limits import PRIORITIES
-from goqueue.core.delivery.runs import Runs, runs_in, runs_of
+from goqueue.core.delivery.runs import Written, array_of, set_from, written_in, written_of
 from goqueue.core.delivery.view import View
 from goqueue.core.priority.drr import Share
 from goqueue.core.record.message import Priority
@@ -31,7 +31,7 @@ class Pick(NamedTuple):
     """Messages to deliver, in order, and what was passed on the way to them."""
 
     offsets: BitMap64
-    order: Runs
+    order: Written
     cursors: tuple[int, ...]
     missed: BitMap64
     cancelled: BitMap64
@@ -91,22 +91,19 @@ def split_lanes(view: View, offsets: BitMap64) -> list[BitMap64]:
     return split
 
 
-def put_in_order(shares: Sequence[Share], lanes: Sequence[BitMap64]) -> tuple[BitMap64, Runs]:
+def put_in_order(shares: Sequence[Share], lanes: Sequence[BitMap64]) -> tuple[BitMap64, Written]:
     """Return what the shares take of each lane, as a set and in the order of delivery."""
     taken = [0] * PRIORITIES
     if len(shares) == 1:
         lane, count = shares[0]
         offsets = _first(lanes[lane].copy(), count, 0).offsets
-        return offsets, runs_of(offsets)
+        return offsets, written_of(offsets)
     parts: list[np.ndarray] = []
-    arrays = {
-        lane: np.frombuffer(lanes[lane].to_array(), np.uint64).astype(np.int64)
-        for lane in {lane for lane, _ in shares}
-    }
+    arrays = {lane: array_of(lanes[lane]) for lane in {lane for lane, _ in shares}}
     for lane, count in shares:
         parts.append(arrays[lane][taken[lane] : taken[lane] + count])
         taken[lane] += count
     if not parts:
         return BitMap64(), []
     line = np.concatenate(parts)
-    return BitMap64(line.astype(np.uint64)), runs_in(line)
+    return set_from(np.sort(line)), written_in(line)

@@ -23,7 +23,7 @@ from goqueue.core.delivery import events
 from goqueue.core.delivery.events import Event
 from goqueue.core.delivery.lease import Lease
 from goqueue.core.delivery.ledger import Ledger
-from goqueue.core.delivery.runs import Runs, runs_of
+from goqueue.core.delivery.runs import Runs, Written, runs_of, written_of
 
 MAX_RETRIES_EXCEEDED: Final = "MAX_RETRIES_EXCEEDED"
 REJECTED: Final = "REJECTED"
@@ -49,6 +49,8 @@ class Claim(NamedTuple):
 
     nonce: int
     offsets: BitMap64
+    written: Written | None = None
+    """The same offsets as somebody has written them."""
 
 
 class Moment(NamedTuple):
@@ -106,8 +108,11 @@ def _why(ledger: Ledger, offset: int, lease: Lease | None = None) -> GoQueueErro
 def ack(ledger: Ledger, claim: Claim, *, now_ms: int) -> Decision[Event, Settled]:
     """Settle messages for good."""
     held, refused = judge(ledger, claim, now_ms=now_ms)
-    found = (events.Acked(offsets=runs_of(held), nonce=claim.nonce),) if held else ()
-    return Decision(found, Settled(refused))
+    if not held:
+        return Decision((), Settled(refused))
+    is_packed = isinstance(claim.written, bytes) and not refused
+    written = claim.written if is_packed and claim.written else written_of(held)
+    return Decision((events.Acked(offsets=written, nonce=claim.nonce),), Settled(refused))
 
 
 def hold(
@@ -170,7 +175,7 @@ def ack_member(ledger: Ledger, member: str, *, now_ms: int) -> Decision[Event, i
         lease = ledger.leases.get(nonce)
         held = lease.offsets - lease.late(now_ms) if lease is not None else BitMap64()
         if held:
-            found.append(events.Acked(offsets=runs_of(held), nonce=nonce))
+            found.append(events.Acked(offsets=written_of(held), nonce=nonce))
             count += len(held)
     return Decision(tuple(found), count)
 

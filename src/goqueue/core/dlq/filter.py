@@ -3,11 +3,18 @@
 Shape: calculator.
 """
 
+from bisect import bisect_right
+from itertools import pairwise
 from typing import Annotated
 
 import msgspec
 
-from goqueue.base.limits import KEY_BYTES_MAX, NAME_CHARACTERS_MAX
+from goqueue.base.limits import (
+    KEY_BYTES_MAX,
+    NAME_CHARACTERS_MAX,
+    PARTITIONS_MAX,
+    REDRIVE_RUNS_MAX,
+)
 from goqueue.core.dlq.record import END_OF_TIME_MS, Story
 from goqueue.core.record.message import Message
 
@@ -15,6 +22,11 @@ Key = Annotated[bytes, msgspec.Meta(max_length=KEY_BYTES_MAX)]
 Text = Annotated[str, msgspec.Meta(max_length=1_000)]
 Name = Annotated[str, msgspec.Meta(max_length=NAME_CHARACTERS_MAX)]
 Moment = Annotated[int, msgspec.Meta(ge=0, lt=END_OF_TIME_MS)]
+
+Partition = Annotated[int, msgspec.Meta(ge=0, lt=PARTITIONS_MAX)]
+Offset = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
+Runs = Annotated[list[Offset], msgspec.Meta(max_length=2 * REDRIVE_RUNS_MAX)]
+Places = Annotated[dict[Partition, Runs], msgspec.Meta(max_length=REDRIVE_RUNS_MAX)]
 
 
 class Filter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -30,22 +42,48 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     until_ms: Moment | None = None
     text: Text | None = None
     """Somewhere in an error, in capitals or not."""
+    places: Places | None = None
+    """Just these, by partition: half-open runs ``[start, end, start, end, …]``, ascending."""
 
     @property
     def is_empty(self) -> bool:
         """Tell whether everything is meant."""
         return self == EVERYTHING
 
+    @property
+    def is_sound(self) -> bool:
+        """Tell whether the runs are runs, and not too many."""
+        runs = list((self.places or {}).values())
+        return sum(map(len, runs)) <= 2 * REDRIVE_RUNS_MAX and all(
+            len(one) % 2 == 0 and all(before < after for before, after in pairwise(one))
+            for one in runs
+        )
+
+    @property
+    def named(self) -> int | None:
+        """Return how many offsets are named, None if it does not go by them."""
+        if self.places is None:
+            return None
+        return sum(sum(one[1::2]) - sum(one[::2]) for one in self.places.values())
+
     def matches(self, message: Message, story: Story) -> bool:
         """Tell whether a dead letter is meant."""
         return (
-            self.reason in (None, story.reason)
+            self._matches_place(message)
+            and self.reason in (None, story.reason)
             and self.group in (None, story.last_group)
             and self._matches_key(message.key)
             and self._matches_header(message)
             and self._matches_time(message.timestamp_us // 1_000)
             and (self.text is None or _mentions(story, self.text.lower()))
         )
+
+    def _matches_place(self, message: Message) -> bool:
+        if self.places is None:
+            return True
+        runs = self.places.get(message.partition, [])
+        # Behind an odd number of bounds one is inside a run.
+        return bisect_right(runs, message.offset) % 2 == 1
 
     def _matches_key(self, key: bytes | None) -> bool:
         if self.key is not None and key != self.key:

@@ -13,12 +13,18 @@ import msgspec
 
 from goqueue.base.limits import HEADERS_BYTES_MAX
 from goqueue.core.dlq.names import ORIGIN_BYTES
-from goqueue.core.record.headers import ORIGIN
+from goqueue.core.record.headers import ORIGIN, TRACE
 from goqueue.core.record.message import Draft, Message
+from goqueue.core.tracing.traceparent import (
+    HEADER,
+    PACKED_BYTES,
+    TraceParent,
+    format_traceparent,
+    pack_parent,
+)
 
 STORY: Final = "goqueue-dlq"
 REDRIVES: Final = "goqueue-redrives"
-TRACE: Final = "traceparent"
 REDRIVES_DIGITS_MAX: Final = 9
 
 _COUNT_BYTES: Final = 2
@@ -71,22 +77,32 @@ _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder(Story).decode
 
 
-def bury(message: Message, story: Story, *, origin: bytes) -> Draft:
-    """Return a message as a dead letter."""
+def bury(
+    message: Message, story: Story, *, origin: bytes, trace: TraceParent | None = None
+) -> Draft:
+    """Return a message as a dead letter; ``trace`` is what its story goes on under."""
     headers = {name: value for name, value in (message.headers or {}).items() if name != STORY}
-    trace = headers.get(TRACE, b"").decode("ascii", "replace")
-    story = msgspec.structs.replace(story, trace=trace[:64])
+    given = headers.get(HEADER, b"").decode("ascii", "replace")
+    told = format_traceparent(trace) if trace is not None else given
+    story = msgspec.structs.replace(story, trace=told[:64])
     room = HEADERS_BYTES_MAX - _size_of(headers) - _size_of_own() - _HEADER_BYTES - len(STORY)
     return Draft(
         key=message.key,
         value=message.value,
         timestamp_us=story.dlq_time_ms * 1_000,
-        headers={**headers, STORY: write_story(story, bytes_max=room), ORIGIN: origin},
+        headers={
+            **headers,
+            STORY: write_story(story, bytes_max=room),
+            ORIGIN: origin,
+            **_own_trace(trace),
+        },
         priority=message.priority,
     )
 
 
-def revive(message: Message, *, origin: bytes, now_us: int) -> Draft:
+def revive(
+    message: Message, *, origin: bytes, now_us: int, trace: TraceParent | None = None
+) -> Draft:
     """Return a dead letter as the message it was, with one more redrive on its count."""
     headers = {name: value for name, value in (message.headers or {}).items() if name != STORY}
     headers[REDRIVES] = str(redrives_of(message.headers) + 1).encode()
@@ -94,9 +110,13 @@ def revive(message: Message, *, origin: bytes, now_us: int) -> Draft:
         key=message.key,
         value=message.value,
         timestamp_us=now_us,
-        headers={**headers, ORIGIN: origin},
+        headers={**headers, ORIGIN: origin, **_own_trace(trace)},
         priority=message.priority,
     )
+
+
+def _own_trace(trace: TraceParent | None) -> dict[str, bytes]:
+    return {} if trace is None else {TRACE: pack_parent(trace)}
 
 
 def redrives_of(headers: Mapping[str, bytes] | None) -> int:
@@ -156,5 +176,7 @@ def _size_of(headers: Mapping[str, bytes]) -> int:
 
 
 def _size_of_own() -> int:
-    """Return the room for the identity, and for the mark of an empty key."""
-    return _HEADER_BYTES + len(ORIGIN) + ORIGIN_BYTES + _HEADER_BYTES + len("__empty_key")
+    """Return the room for the identity, the trace, and the mark of an empty key."""
+    identity = _HEADER_BYTES + len(ORIGIN) + ORIGIN_BYTES
+    trace = _HEADER_BYTES + len(TRACE) + PACKED_BYTES
+    return identity + trace + _HEADER_BYTES + len("__empty_key")

@@ -95,7 +95,7 @@ class Superseded:
         keys = batch.column("key")
         offset = header.offset
         if self._has_window and "dedup_id" in batch.schema.names:
-            self._hold_rows(offset, batch)
+            self._hold_rows(offset, batch, fields.appended_ms)
         if keys.null_count == len(keys):
             return
         names = keys.to_pylist()
@@ -114,11 +114,12 @@ class Superseded:
             if is_gone and is_old and key is not None:
                 self._expired.add(offset + row)
 
-    def _hold_rows(self, offset: Offset, batch: pa.RecordBatch) -> None:
+    def _hold_rows(self, offset: Offset, batch: pa.RecordBatch, appended_ms: int) -> None:
         ids = batch.column("dedup_id").to_pylist()
         times = microseconds(batch.column("timestamp"))
         for row, (dedup_id, time_us) in enumerate(zip(ids, times, strict=True)):
-            if (time_us or 0) * NS_PER_US > self._window_start_ns:
+            time_ns = appended_ms * NS_PER_MS or (time_us or 0) * NS_PER_US
+            if time_ns > self._window_start_ns:
                 self._hold(Offset(offset + row), dedup_id)
 
     def _hold(self, offset: Offset, dedup_id: bytes | None) -> None:

@@ -16,7 +16,13 @@ from pyroaring import BitMap64
 from goqueue.base.ids import Offset
 from goqueue.base.limits import FRAME_HEADER_BYTES
 from goqueue.base.units import NS_PER_US
-from goqueue.core.record.batch import BatchFields, batch_fields, decode_batch, pack_batch
+from goqueue.core.record.batch import (
+    BatchFields,
+    batch_fields,
+    decode_batch,
+    pack_batch,
+    with_append_time,
+)
 from goqueue.core.record.columns import microseconds
 from goqueue.core.record.frame import Buffer, FrameHeader, read_header, seal_header
 from goqueue.core.record.repack import ROWS_AS_BATCH_MIN, drafts_of
@@ -48,7 +54,8 @@ def keep_rows(
     fields = batch_fields(header, frame)
     drafts = cache(lambda: drafts_of(header, frame))
     for start, stop in _runs(first, end, dropped):
-        if stop - start >= ROWS_AS_BATCH_MIN:
+        # Only a batch can say when it was appended.
+        if stop - start >= ROWS_AS_BATCH_MIN or fields.appended_ms:
             yield _run(batch.slice(start, stop - start), fields, Offset(first + start))
             continue
         for row in range(start, stop):
@@ -77,6 +84,7 @@ def _run(batch: pa.RecordBatch, fields: BatchFields, offset: Offset) -> Kept:
         compression=fields.compression,
     )
     raw = packed.frame(NO_STAMP)
+    raw = with_append_time(read_header(raw), raw, fields.appended_ms)
     rest = memoryview(raw)[FRAME_HEADER_BYTES:]
     header = read_header(raw)._replace(offset=offset)
     return Kept(

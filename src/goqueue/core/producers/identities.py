@@ -15,6 +15,7 @@ from goqueue.base.errors import (
     UnknownProducerError,
 )
 from goqueue.base.ids import Epoch, ProducerId
+from goqueue.base.limits import PRODUCER_LIVES_MAX
 from goqueue.core.decision import Decision
 from goqueue.core.record.stamp import ProducerStamp
 
@@ -35,7 +36,13 @@ class LifeBegun(msgspec.Struct, frozen=True, tag="life_begun", kw_only=True):
     epoch: int
 
 
-Event = IdsReserved | LifeBegun
+class LivesForgotten(msgspec.Struct, frozen=True, tag="lives_forgotten", kw_only=True):
+    """Of producers with ids below ``below_id`` only those that follow are known."""
+
+    below_id: int
+
+
+Event = IdsReserved | LifeBegun | LivesForgotten
 
 
 class Identities:
@@ -45,6 +52,7 @@ class Identities:
         self._next_id = 1
         self._end_id = 1
         self._epochs: dict[int, int] = {}
+        self._known_from = 1
         self._bound: set[int] = set()
 
     @property
@@ -78,6 +86,8 @@ class Identities:
         # A reserved id nobody has yet is refused, too: its first messages would pass for repeats.
         if not 0 < producer_id < self._next_id:
             raise UnknownProducerError(f"producer {producer_id} is not known")
+        if producer_id < self._known_from and producer_id not in self._epochs:
+            raise UnknownProducerError(f"producer {producer_id} is not known any more")
         current = self._epochs.get(producer_id, 0)
         if epoch < current:
             raise ProducerFencedError(
@@ -91,6 +101,10 @@ class Identities:
     def bind(self, producer_id: int) -> None:
         """Let a producer publish in transactions only. Their coordinator says so at each start."""
         self._bound.add(producer_id)
+
+    def unbind(self, producer_id: int) -> None:
+        """Take note that a producer has no transactions any more: its coordinator forgot it."""
+        self._bound.discard(producer_id)
 
     def check_free(self, producer_id: int) -> None:
         """Refuse what is not done in a transaction by a producer that has them."""
@@ -108,6 +122,17 @@ class Identities:
                 self._end_id = end_id
             case LifeBegun(producer_id=producer_id, epoch=epoch):
                 self._epochs[producer_id] = epoch
+                if len(self._epochs) > PRODUCER_LIVES_MAX:
+                    self._forget_some()
+            case LivesForgotten(below_id=below_id):
+                self._known_from = below_id
+
+    def _forget_some(self) -> None:
+        """Forget the oldest quarter. Follows from the events alone, so a replay does the same."""
+        ids = sorted(self._epochs)
+        self._known_from = ids[len(ids) // 4]
+        for producer_id in ids[: len(ids) // 4]:
+            del self._epochs[producer_id]
 
     def skip_block(self) -> None:
         """After a restart: what is left of the last block may have been handed out."""
@@ -116,4 +141,5 @@ class Identities:
     def snapshot(self) -> list[Event]:
         """Return the events that rebuild this state."""
         lives = [LifeBegun(producer_id=p, epoch=e) for p, e in self._epochs.items()]
-        return [IdsReserved(end_id=self._end_id), *lives]
+        forgotten = [LivesForgotten(below_id=self._known_from)] if self._known_from > 1 else []
+        return [IdsReserved(end_id=self._end_id), *forgotten, *lives]

@@ -3,14 +3,16 @@
 Shape: codec. The value of the frame is one Arrow IPC record batch message without its schema: the
 schema follows from the column set. The headers block holds the batch's own fields:
 
-     0   1   2   3   4      8      12       20         28      30       38     42      50  56
-    +---+---+---+---+------+------+--------+----------+-------+--------+------+-------+---+---------
-    | 1 |col|cmp| 0 | rows | raw  | first  | producer | epoch | sequ-  | sequ-| trans-| 0 | repeats
-    |ver|set|   |   |      | size | time us| id       |       | ence   | ences| action|   | ...
-    +---+---+---+---+------+------+--------+----------+-------+--------+------+-------+---+---------
+     0   1   2   3   4      8      12       20         28      30       38     42      50     56
+    +---+---+---+---+------+------+--------+----------+-------+--------+------+-------+------+------
+    | 1 |col|cmp| 0 | rows | raw  | first  | producer | epoch | sequ-  | sequ-| trans-| app- | re-
+    |ver|set|   |   |      | size | time us| id       |       | ence   | ences| action| ended| peats
+    +---+---+---+---+------+------+--------+----------+-------+--------+------+-------+------+------
 
-The key field is six zero bytes and the fields are padded, so that in a run of uncompressed batch
-frames every Arrow buffer lies at a multiple of eight bytes and is used where it lies.
+The key field is six zero bytes, so that in a run of uncompressed batch frames every Arrow buffer
+lies at a multiple of eight bytes and is used where it lies.
+
+``appended`` is when the broker took a batch with dedup ids, in milliseconds (u48); 0 if unknown.
 
 A repeat is (row u32, partition u32, offset u64): a message whose dedup id was already known and
 that was therefore left out, so the batch holds fewer rows than sequence numbers.
@@ -53,7 +55,11 @@ DELIVER_AT_COLUMN: Final = 0x04
 DEDUP_ID_COLUMN: Final = 0x08
 COLUMN_SETS: Final = 0x10
 
-FIELDS: Final = struct.Struct(">BBBBIIqQHQIQ6x")
+FIELDS: Final = struct.Struct(">BBBBIIqQHQIQHI")
+_APPENDED: Final = struct.Struct(">HI")
+_APPENDED_AT: Final = 50
+"""Where among the fields the time of the append is."""
+assert _APPENDED_AT + _APPENDED.size == FIELDS.size
 _ROWS: Final = struct.Struct(">I")
 _ROWS_AT: Final = 4
 """Where among the fields the number of rows is."""
@@ -102,6 +108,7 @@ class BatchFields(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     sequence_count: int = 0
     transaction: int = 0
     repeats: tuple[Repeat, ...] = ()
+    appended_ms: int = 0
 
 
 def compression_code(name: str | None) -> int:
@@ -127,6 +134,7 @@ def encode_fields(fields: BatchFields) -> bytes:
         stamp.sequence,
         fields.sequence_count,
         fields.transaction,
+        *divmod(fields.appended_ms, 1 << 32),
     )
     repeats = (_REPEAT.pack(one.row, one.partition, one.offset) for one in fields.repeats)
     return fixed + b"".join(repeats)
@@ -136,9 +144,8 @@ def decode_fields(block: Buffer) -> BatchFields:
     """Read the batch's own fields, refusing impossible ones."""
     if len(block) < FIELDS.size or (len(block) - FIELDS.size) % _REPEAT.size:
         raise CorruptFrameError(f"batch fields have an impossible size of {len(block)} bytes")
-    layout, columns, codec, reserved, rows, raw, first, producer, epoch, sequence, count, tx = (
-        FIELDS.unpack_from(block)
-    )
+    layout, columns, codec, reserved, rows, raw, first, *rest = FIELDS.unpack_from(block)
+    producer, epoch, sequence, count, tx, high, low = rest
     if layout != LAYOUT or reserved or columns >= COLUMN_SETS or codec >= len(_CODECS):
         raise CorruptFrameError("batch fields are of an unknown layout, column set or compression")
     if rows > BATCH_ROWS_MAX or raw > BATCH_BYTES_MAX or count > BATCH_ROWS_MAX:
@@ -155,6 +162,7 @@ def decode_fields(block: Buffer) -> BatchFields:
         stamp=ProducerStamp(ProducerId(producer), Epoch(epoch), Sequence(sequence)),
         sequence_count=count,
         transaction=tx,
+        appended_ms=(high << 32) + low,
         repeats=tuple(
             Repeat(row, PartitionId(partition), Offset(offset))
             for row, partition, offset in _REPEAT.iter_unpack(memoryview(block)[FIELDS.size :])
@@ -185,8 +193,15 @@ class PackedBatch(msgspec.Struct, frozen=True, gc=False):
         offset: Offset = Offset(0),  # noqa: B008 - a NewType of an int
     ) -> bytes:
         """Return the frame under a producer's stamp."""
+        return b"".join(self.buffers(stamp, offset))
+
+    def buffers(
+        self,
+        stamp: ProducerStamp,
+        offset: Offset = Offset(0),  # noqa: B008 - a NewType of an int
+    ) -> tuple[Buffer, Buffer, Buffer]:
+        """Return the same in pieces to be written one behind the other: the value is not copied."""
         block = encode_fields(msgspec.structs.replace(self.fields, stamp=stamp))
-        rest = b"".join((_PADDING, self.value, block))
         header = FrameHeader(
             BATCH | HAS_HEADERS | (COMPRESSED if self.fields.compression else 0),
             0,
@@ -197,7 +212,7 @@ class PackedBatch(msgspec.Struct, frozen=True, gc=False):
             len(self.value),
             len(block),
         )
-        return seal_header(header, rest) + rest
+        return seal_header(header, _PADDING, self.value, block) + _PADDING, self.value, block
 
 
 def pack_batch(
@@ -239,6 +254,15 @@ def batch_fields(header: FrameHeader, frame: Buffer) -> BatchFields:
     if bool(header.flags & COMPRESSED) != (fields.compression is not None):
         raise CorruptFrameError("batch and frame disagree about compression")
     return fields
+
+
+def with_append_time(header: FrameHeader, frame: Buffer, appended_ms: int) -> bytes:
+    """Return a batch frame that says when it was appended; its checksum is to be made anew."""
+    changed = bytearray(frame)
+    _APPENDED.pack_into(
+        changed, header.size - header.headers_size + _APPENDED_AT, *divmod(appended_ms, 1 << 32)
+    )
+    return bytes(changed)
 
 
 def batch_rows(header: FrameHeader, frame: Buffer) -> int:

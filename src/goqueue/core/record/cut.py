@@ -63,7 +63,7 @@ def _cut_batch(header: FrameHeader, frame: memoryview, rows: int, keep: BitMap64
             ]
             continue
         packed = pack_batch(
-            _alone(run),
+            alone(run),
             column_set=column_set,
             first_timestamp_us=int(times[start : start + count].min()),
             last_timestamp_us=int(times[start : start + count].max()),
@@ -72,7 +72,16 @@ def _cut_batch(header: FrameHeader, frame: memoryview, rows: int, keep: BitMap64
     return pieces
 
 
-def _alone(run: pa.RecordBatch) -> pa.RecordBatch:
+def rows_at(batch: pa.RecordBatch, rows: np.ndarray) -> pa.RecordBatch:
+    """Return some rows of a batch, ascending; neighbours without copying them."""
+    if not len(rows) or rows[-1] - rows[0] + 1 == len(rows):
+        return batch.slice(rows[0] if len(rows) else 0, len(rows))
+    # Not by ``pa.array``, which would load pandas where that is installed.
+    places = pa.py_buffer(np.ascontiguousarray(rows, np.int64))
+    return batch.take(pa.Array.from_buffers(pa.int64(), len(rows), [None, places]))
+
+
+def alone(run: pa.RecordBatch) -> pa.RecordBatch:
     """Return a copy: Arrow would fill up a slice with some bytes of the rows behind it."""
     columns = [pa.concat_arrays([column]) for column in run.columns]
     return pa.RecordBatch.from_arrays(columns, schema=run.schema)

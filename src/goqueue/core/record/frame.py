@@ -126,8 +126,8 @@ def verify(frame: Buffer, header: FrameHeader) -> None:
         raise CorruptFrameError(f"checksum of the frame at offset {header.offset} does not match")
 
 
-def seal_header(header: FrameHeader, rest: Buffer) -> bytes:
-    """Return the header's bytes with the checksum over them and ``rest`` (key, value, headers)."""
+def seal_header(header: FrameHeader, *rest: Buffer) -> bytes:
+    """Return the header's bytes with the checksum over them and the rest (key, value, headers)."""
     checked = _CHECKED_HEADER.pack(
         header.offset,
         header.timestamp_ns,
@@ -137,7 +137,9 @@ def seal_header(header: FrameHeader, rest: Buffer) -> bytes:
         header.value_size,
         header.headers_size,
     )
-    crc = crc32c(rest, crc32c(checked))
+    crc = crc32c(checked)
+    for buffer in rest:
+        crc = crc32c(buffer, crc)
     return _PREFIX.pack(MAGIC, VERSION, header.flags, crc) + checked
 
 

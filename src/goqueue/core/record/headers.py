@@ -17,6 +17,8 @@ DELIVER_AT: Final = "__deliver_at"
 DEDUP_ID: Final = "__dedup_id"
 ORIGIN: Final = "__origin"
 """Which message this one was before the broker moved it here; strangers may not send it."""
+TRACE: Final = "__trace"
+"""The trace a message had before the broker moved it here; strangers may not send it."""
 OWN_HEADERS_BYTES: Final = 512
 """Room kept for the broker's own headers, so that a user's block never overflows by them."""
 

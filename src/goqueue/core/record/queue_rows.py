@@ -1,6 +1,6 @@
-"""What the queue wants to know of a frame: which rows are not normal, and which are delayed.
+"""What the queue wants to know of a frame: rows that are not normal, delayed, or traced.
 
-Shape: codec. Found for whole batches at once; most frames have neither and cost nothing.
+Shape: codec. Found for whole batches at once; most frames have nothing of it and cost nothing.
 """
 
 from typing import Any, Final
@@ -19,6 +19,7 @@ from goqueue.core.record.batch import (
 )
 from goqueue.core.record.frame import CONTROL, PRIORITY_NORMAL, Buffer, FrameHeader
 from goqueue.core.record.row import Row
+from goqueue.core.tracing.callers import CallerRows, callers_of_batch, callers_of_row
 
 DELAY_ID: Final = "goqueue-delay-id"
 """Header with the name a client gave a delayed message."""
@@ -41,17 +42,23 @@ class QueueRows(msgspec.Struct, frozen=True, gc=False):
     priorities: Numbers | None
     """The lane of every row, or None where all are normal."""
     delays: Delays | None
+    callers: CallerRows | None = None
+    """The rows that carry a trace of their sender's."""
 
 
 def rows_of_batch(batch: pa.RecordBatch, column_set: int) -> QueueRows | None:
     """Return what is special in a batch that was checked."""
-    priorities = delays = None
+    priorities = delays = callers = None
     if column_set & PRIORITY_COLUMN:
         priorities = np.array(batch.column("priority"), np.int8)
         priorities = priorities if (priorities != PRIORITY_NORMAL).any() else None
     if column_set & DELIVER_AT_COLUMN:
         delays = _delays(batch, has_headers=bool(column_set & HEADERS_COLUMN))
-    return None if priorities is None and delays is None else QueueRows(priorities, delays)
+    if column_set & HEADERS_COLUMN:
+        callers = callers_of_batch(batch.column("headers"))
+    if priorities is None and delays is None and callers is None:
+        return None
+    return QueueRows(priorities, delays, callers)
 
 
 def _delays(batch: pa.RecordBatch, *, has_headers: bool) -> Delays | None:
@@ -93,7 +100,8 @@ def _delay_ids(headers: pa.Array, is_delayed: Numbers) -> tuple[tuple[int, bytes
 def rows_of_row(row: Row) -> QueueRows | None:
     """Return what is special in a single message."""
     priority, deliver_at_us = row.header.priority, row.deliver_at_us
-    if priority == PRIORITY_NORMAL and deliver_at_us is None:
+    callers = callers_of_row(row.caller)
+    if priority == PRIORITY_NORMAL and deliver_at_us is None and callers is None:
         return None
     delays = None
     if deliver_at_us is not None:
@@ -103,7 +111,7 @@ def rows_of_row(row: Row) -> QueueRows | None:
             np.zeros(1, np.int64), _due_ms(times_us), () if name is None else ((0, name),)
         )
     priorities = None if priority == PRIORITY_NORMAL else np.array([priority], np.int8)
-    return QueueRows(priorities, delays)
+    return QueueRows(priorities, delays, callers)
 
 
 def rows_of_frame(header: FrameHeader, frame: Buffer) -> QueueRows | None:
@@ -114,6 +122,6 @@ def rows_of_frame(header: FrameHeader, frame: Buffer) -> QueueRows | None:
         is_plain = header.priority == PRIORITY_NORMAL and not header.headers_size
         return None if is_plain else rows_of_row(Row(header, frame))
     column_set = batch_fields(header, frame).column_set
-    if not column_set & (PRIORITY_COLUMN | DELIVER_AT_COLUMN):
+    if not column_set & (PRIORITY_COLUMN | DELIVER_AT_COLUMN | HEADERS_COLUMN):
         return None
     return rows_of_batch(decode_batch(header, frame), column_set)

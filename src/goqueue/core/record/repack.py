@@ -10,7 +10,7 @@ import msgspec
 import pyarrow as pa
 
 from goqueue.base.errors import TooLargeError
-from goqueue.core.record.batch import REPEATS_MAX, decode_batch, pack_batch
+from goqueue.core.record.batch import REPEATS_MAX, decode_batch, pack_batch, with_append_time
 from goqueue.core.record.check import CheckedFrame, count_lanes
 from goqueue.core.record.columns import batch_of_drafts, microseconds
 from goqueue.core.record.frame import FrameHeader, read_header
@@ -72,6 +72,15 @@ def drafts_in(batch: pa.RecordBatch) -> list[Draft]:
             dedup_ids,
             strict=True,
         )
+    ]
+
+
+def with_append_times(frames: Sequence[CheckedFrame], now_ms: int) -> list[CheckedFrame]:
+    """Return frames that say when they are appended. Rows become batches, which can say it."""
+    batches = [one if one.header.is_batch else without_repeats([one], ()) for one in frames]
+    return [
+        msgspec.structs.replace(one, frame=with_append_time(one.header, one.frame, now_ms))
+        for one in batches
     ]
 
 

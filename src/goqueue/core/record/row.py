@@ -21,12 +21,20 @@ from goqueue.core.record.headers import (
     PRODUCER,
     PRODUCER_FIELDS,
     RESERVED_PREFIX,
+    TRACE,
     U64,
     decode_headers,
     encode_headers,
 )
 from goqueue.core.record.message import Draft, Message
 from goqueue.core.record.stamp import NO_STAMP, ProducerStamp
+from goqueue.core.tracing.traceparent import (
+    HEADER,
+    TraceParent,
+    format_traceparent,
+    parse_traceparent,
+    unpack_parent,
+)
 
 
 def encode_row(
@@ -65,16 +73,29 @@ _OWN_HEADERS: Final = frozenset({PRODUCER, DELIVER_AT, DEDUP_ID, _EMPTY_KEY})
 class Row:
     """A row frame taken apart."""
 
-    __slots__ = ("_headers", "header", "key", "value")
+    __slots__ = ("_frame", "_headers", "header")
 
     def __init__(self, header: FrameHeader, frame: Buffer) -> None:
-        key_end = FRAME_HEADER_BYTES + header.key_size
-        value_end = key_end + header.value_size
         self.header = header
+        self._frame = frame
+        value_end = FRAME_HEADER_BYTES + header.key_size + header.value_size
         self._headers = decode_headers(memoryview(frame)[value_end:])
-        has_key = header.key_size > 0 or _EMPTY_KEY in self._headers
-        self.key = bytes(frame[FRAME_HEADER_BYTES:key_end]) if has_key else None
-        self.value = None if header.flags & TOMBSTONE else bytes(frame[key_end:value_end])
+
+    @property
+    def key(self) -> bytes | None:
+        """Return what messages are put together by."""
+        size = self.header.key_size
+        if not size and _EMPTY_KEY not in self._headers:
+            return None
+        return bytes(self._frame[FRAME_HEADER_BYTES : FRAME_HEADER_BYTES + size])
+
+    @property
+    def value(self) -> bytes | None:
+        """Return the content, or None for a tombstone."""
+        if self.header.flags & TOMBSTONE:
+            return None
+        start = FRAME_HEADER_BYTES + self.header.key_size
+        return bytes(self._frame[start : start + self.header.value_size])
 
     @property
     def headers(self) -> dict[str, bytes] | None:
@@ -106,6 +127,23 @@ class Row:
     def origin(self) -> bytes | None:
         """Return which message this was before it was moved."""
         return self._headers.get(ORIGIN)
+
+    @property
+    def caller(self) -> TraceParent | None:
+        """Return the trace the message had before it was moved, or else that of its sender."""
+        block = self._headers.get(TRACE)
+        if block is not None:
+            return unpack_parent(block)
+        text = self._headers.get(HEADER)
+        return None if text is None else parse_traceparent(text)
+
+    @property
+    def headers_with_trace(self) -> dict[str, bytes] | None:
+        """Return the user's headers, and that of its trace for a message that was moved."""
+        moved = self.caller if TRACE in self._headers else None
+        if moved is None or HEADER in self._headers:
+            return self.headers
+        return {**(self.headers or {}), HEADER: format_traceparent(moved).encode()}
 
     @property
     def deliver_at_us(self) -> int | None:

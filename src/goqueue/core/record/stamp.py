@@ -20,6 +20,10 @@ class ProducerStamp(msgspec.Struct, frozen=True, gc=False):
         """Tell whether the broker can recognise a repeat."""
         return self.producer_id != NO_PRODUCER
 
+    def is_life_of(self, other: "ProducerStamp") -> bool:
+        """Tell whether both are of the same producer in the same life."""
+        return self.producer_id == other.producer_id and self.epoch == other.epoch
+
     def after(self, count: int) -> "ProducerStamp":
         """Return the stamp of what follows ``count`` messages."""
         return ProducerStamp(self.producer_id, self.epoch, Sequence(self.sequence + count))

@@ -47,6 +47,10 @@ class Definition(ABC):
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.record_name or self.fingerprint.hex()}>"
 
+    def serialized(self) -> bytes | None:
+        """Return the schema in a form of bytes, where the language has one."""
+        return None
+
     @property
     def type(self) -> SchemaType:
         """The language."""

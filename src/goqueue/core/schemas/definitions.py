@@ -6,10 +6,7 @@ Shape: calculator. Understanding a schema is pure, so remembering it changes not
 from collections import OrderedDict
 from typing import Final
 
-from goqueue.core.schemas.avro_definition import AvroDefinition
 from goqueue.core.schemas.definition import Definition
-from goqueue.core.schemas.json_definition import JsonDefinition
-from goqueue.core.schemas.proto_definition import ProtoDefinition
 from goqueue.core.schemas.schema import Resolved, Schema, SchemaType
 
 REMEMBERED_MAX: Final = 1_000
@@ -46,11 +43,20 @@ class Definitions:
 
 
 def define(schema: Schema, resolved: Resolved) -> Definition:
-    """Understand a schema, or raise InvalidSchemaError."""
+    """Understand a schema, or raise InvalidSchemaError.
+
+    Each language brings a library of its own: 6 MB that a broker without schemas does not need.
+    """
     match schema.type:
         case SchemaType.JSON:
+            from goqueue.core.schemas.json_definition import JsonDefinition  # noqa: PLC0415
+
             return JsonDefinition(schema, resolved)
         case SchemaType.AVRO:
+            from goqueue.core.schemas.avro_definition import AvroDefinition  # noqa: PLC0415
+
             return AvroDefinition(schema, resolved)
         case SchemaType.PROTOBUF:
+            from goqueue.core.schemas.proto_definition import ProtoDefinition  # noqa: PLC0415
+
             return ProtoDefinition(schema, resolved)

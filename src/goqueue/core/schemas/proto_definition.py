@@ -81,13 +81,13 @@ class ProtoDefinition(Definition):
 
     def framed_misfit(self, payload: bytes) -> Misfit | None:
         """Return why what follows a schema id is no message: indexes of its type, then itself."""
-        indexes, start = _indexes(payload)
+        indexes, start = split_indexes(payload)
         if indexes is None:
             return Misfit("", "the message does not say which type it is")
         return self._misfit(payload[start:], indexes)
 
     def _misfit(self, value: bytes, indexes: tuple[int, ...]) -> Misfit | None:
-        kind = self._class(indexes)
+        kind = self.message_class(indexes)
         if kind is None:
             return Misfit("", f"the schema has no message {list(indexes)}")
         message = kind()
@@ -100,7 +100,8 @@ class ProtoDefinition(Definition):
             return Misfit("/" + str(missing[0]).replace(".", "/"), "a required field is missing")
         return None
 
-    def _class(self, indexes: tuple[int, ...]) -> type[Message] | None:
+    def message_class(self, indexes: tuple[int, ...]) -> type[Message] | None:
+        """Return the class of a message by its place in the file, if there is one."""
         known = self._classes.get(indexes)
         if known is not None:
             return known
@@ -158,7 +159,7 @@ def _told(error: Exception) -> str:
     return text.partition(": ")[2][:300] or text[:300]
 
 
-def _indexes(payload: bytes) -> tuple[tuple[int, ...] | None, int]:
+def split_indexes(payload: bytes) -> tuple[tuple[int, ...] | None, int]:
     """Return the place of a message's type in its file, and where the message begins."""
     count, at = _zigzag(payload, 0)
     if count == 0:

@@ -37,6 +37,7 @@ COMPACT: Final = "compact"
 OFF: Final = "off"
 ON: Final = "on"
 TO_DLQ: Final = "dlq"
+AS_BROKER: Final = "broker"
 RETENTION_BYTES_MAX: Final = 2**62
 SEGMENT_BYTES_MAX: Final = 1 * GiB
 assert SEGMENT_BYTES_MAX > FRAME_BYTES_MAX
@@ -59,6 +60,8 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
     tombstone_retention_ms: int = DAY_MS
     schema_validation: str = OFF
     schema_subject: str = BY_TOPIC
+    trace_sampling: float | str = AS_BROKER
+    """Which share of the messages is traced; "broker" as the broker does."""
 
     @property
     def is_validated(self) -> bool:
@@ -146,6 +149,16 @@ def _ratio(value: object) -> float:
     return float(value)
 
 
+def _sampling(value: object) -> float | str:
+    """Read a share; "broker" leaves it to the broker."""
+    if value == AS_BROKER:
+        return AS_BROKER
+    try:
+        return _ratio(value)
+    except ValueError as error:
+        raise ValueError('must be a number from 0 to 1, for example 0.01, or "broker"') from error
+
+
 _READERS: Final[Mapping[str, tuple[Callable[[object], Any], int, int]]] = {
     "retention_ms": (_duration, 0, RETENTION_MS_MAX),
     "retention_bytes": (_size, 0, RETENTION_BYTES_MAX),
@@ -160,6 +173,7 @@ _OTHERS: Final[Mapping[str, Callable[[object], str | float]]] = {
     "min_dirty_ratio": _ratio,
     "schema_validation": _one_of(OFF, ON, TO_DLQ),
     "schema_subject": _one_of(*STRATEGIES),
+    "trace_sampling": _sampling,
 }
 SETTING_NAMES: Final = (*_READERS, *_OTHERS)
 

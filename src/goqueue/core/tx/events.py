@@ -19,10 +19,11 @@ class Initialised(msgspec.Struct, frozen=True, tag="i", array_like=True, kw_only
 
 
 class Begun(msgspec.Struct, frozen=True, tag="b", array_like=True, kw_only=True):
-    """A transaction began."""
+    """A transaction began, with the partitions its first request writes to."""
 
     number: int
     at_ms: int
+    partitions: list[Place] = []
 
 
 class PartitionsAdded(msgspec.Struct, frozen=True, tag="p", array_like=True, kw_only=True):
@@ -45,10 +46,34 @@ class HoldsAdded(msgspec.Struct, frozen=True, tag="h", array_like=True, kw_only=
     partitions: list[Place]
 
 
+class Detached(msgspec.Struct, frozen=True, tag="t", array_like=True, kw_only=True):
+    """The producer has said all it had to say; whoever knows the number decides about the rest."""
+
+
+class Child(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
+    """A transaction of somebody else that ends as the one that adopted it."""
+
+    name: str
+    producer_id: int
+    epoch: int
+    number: int
+
+
+class Adopted(msgspec.Struct, frozen=True, tag="f", array_like=True, kw_only=True):
+    """Detached transactions end as this one does, whatever that will be."""
+
+    children: list[Child]
+
+
 class CommitPrepared(msgspec.Struct, frozen=True, tag="c", array_like=True, kw_only=True):
-    """The transaction will be committed, whatever happens. ``token`` is the committer's own."""
+    """The transaction will be committed, whatever happens. ``token`` is the committer's own.
+
+    ``ends`` names its last message in partitions whose disks had not confirmed it yet. A start that
+    does not find one of them there knows that nobody was told, and aborts.
+    """
 
     token: str = ""
+    ends: list[tuple[str, int, int]] = []
 
 
 class AbortPrepared(msgspec.Struct, frozen=True, tag="a", array_like=True, kw_only=True):
@@ -58,7 +83,21 @@ class AbortPrepared(msgspec.Struct, frozen=True, tag="a", array_like=True, kw_on
 
 
 class Completed(msgspec.Struct, frozen=True, tag="d", array_like=True, kw_only=True):
-    """Everybody has heard of the end of the transaction."""
+    """Everybody has heard of the end of a transaction and of those before it.
+
+    Without a number it is the latest one.
+    """
+
+    number: int = 0
+
+
+class Ending(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
+    """A commit that is in force while the next transaction has begun: some may have to be told."""
+
+    number: int
+    partitions: list[Place]
+    offsets: list[OffsetsAdded]
+    holds: list[HoldsAdded]
 
 
 class Expired(msgspec.Struct, frozen=True, tag="x", array_like=True, kw_only=True):
@@ -79,6 +118,10 @@ class Restored(msgspec.Struct, frozen=True, tag="r", array_like=True, kw_only=Tr
     holds: list[HoldsAdded]
     token: str
     pending_token: str
+    is_detached: bool = False
+    adopted: list[Child] = []
+    ends: list[tuple[str, int, int]] = []
+    unfinished: list[Ending] = []
 
 
 Event = (
@@ -87,6 +130,8 @@ Event = (
     | PartitionsAdded
     | OffsetsAdded
     | HoldsAdded
+    | Detached
+    | Adopted
     | CommitPrepared
     | AbortPrepared
     | Completed

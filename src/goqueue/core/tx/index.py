@@ -51,6 +51,16 @@ class TxIndex:
         """Return the offset before which every transaction has ended (the last stable offset)."""
         return Offset(min(self.uncommitted.min(), end_offset)) if self.uncommitted else end_offset
 
+    def last_offset_of(self, number: int) -> Offset | None:
+        """Return the last message of an open transaction."""
+        offsets = self._open.get(number)
+        return Offset(offsets.max()) if offsets else None
+
+    def count(self, number: int) -> int:
+        """Return how many messages an open transaction has."""
+        offsets = self._open.get(number)
+        return len(offsets) if offsets else 0
+
     def first_offset_of(self, number: int) -> Offset | None:
         """Return where an open transaction begins."""
         offsets = self._open.get(number)

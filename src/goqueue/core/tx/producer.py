@@ -54,8 +54,20 @@ class TxProducer:
         self.holds: list[events.HoldsAdded] = []
         self.token = ""
         """What the last commit left for whoever comes next."""
+        self.is_detached = False
+        """Nothing is added to the transaction any more; it waits to be adopted."""
+        self.adopted: dict[int, events.Child] = {}
+        """By their numbers, the transactions that end as this one does."""
+        self.adopter = ""
+        """Whose transaction decides about this one. Not stored: the adopter's event says so."""
         self.is_closing = False
         """A newer life is about to begin: this one is over, stored or not."""
+        self.ends: list[tuple[str, int, int]] = []
+        """The last messages of a decided commit that the disks have still to confirm."""
+        self.is_told = False
+        """Everybody was told of the outcome; not stored, since a start tells them again."""
+        self.unfinished: dict[int, events.Ending] = {}
+        """Earlier commits of which the disks have not confirmed that everybody was told."""
         self._pending_token = ""
         self._begun_ms = 0
         self._heard_ms = 0
@@ -84,21 +96,32 @@ class TxProducer:
         )
         return Decision((event,), None)
 
-    def begin(self, who: Identity, *, number: int, at_ms: int) -> Decision[Event, None]:
-        """Begin a transaction."""
+    def begin(
+        self, who: Identity, *, number: int, at_ms: int, places: Sequence[Place] = ()
+    ) -> Decision[Event, None]:
+        """Begin a transaction that writes to partitions."""
         self.check_life(who)
-        if self.state not in IDLE:
+        if not self.may_begin:
             raise InvalidTransactionStateError("transaction already in progress")
+        self._check_places(places)
+        return Decision((events.Begun(number=number, at_ms=at_ms, partitions=list(places)),), None)
+
+    def resume(self, number: int, *, at_ms: int) -> Decision[Event, None]:
+        """Begin the next transaction in the place of its client: a crash lost that it had begun."""
+        assert self.may_begin, "the one before is over"
         return Decision((events.Begun(number=number, at_ms=at_ms),), None)
+
+    @property
+    def may_begin(self) -> bool:
+        """Tell whether the transaction before is over, as far as anybody can see."""
+        is_told = self.state is State.PREPARE_COMMIT and self.is_told and not self.adopted
+        return (self.state in IDLE or is_told) and not self.adopter
 
     def add_partitions(self, who: Identity, places: Sequence[Place]) -> Decision[Event, None]:
         """Let the transaction write to partitions."""
         self.check_open(who)
         fresh = [place for place in dict.fromkeys(places) if place not in self.partitions]
-        if len(self.partitions) + len(fresh) > TX_PARTITIONS_MAX:
-            raise InvalidRequestError(
-                f"a transaction may write to {TX_PARTITIONS_MAX} partitions at most"
-            )
+        self._check_places([*self.partitions, *fresh])
         return Decision((events.PartitionsAdded(partitions=fresh),) if fresh else (), None)
 
     def add_offsets(
@@ -121,6 +144,19 @@ class TxProducer:
         event = events.HoldsAdded(group=group, partitions=fresh)
         return Decision((event,) if fresh else (), None)
 
+    def detach(self, who: Identity) -> Decision[Event, None]:
+        """Leave the transaction as it is to whoever adopts or ends it. May be asked again."""
+        if self.is_detached and self.state is State.ONGOING:
+            self.check_life(who)
+            self._check_number(who)
+            return Decision((), None)
+        self.check_open(who)
+        if self.adopted:
+            raise InvalidTransactionStateError(
+                "a transaction that has adopted others cannot be detached"
+            )
+        return Decision((events.Detached(),), None)
+
     def learn_partition(self, place: Place) -> Decision[Event, None]:
         """Take notice of a partition a crash kept the producer's words about from being stored."""
         found = () if place in self.partitions else (events.PartitionsAdded(partitions=[place]),)
@@ -132,10 +168,18 @@ class TxProducer:
         found = () if known else (events.HoldsAdded(group=group, partitions=[place]),)
         return Decision(found, None)
 
-    def prepare(self, who: Identity, outcome: str, *, token: str = "") -> Decision[Event, bool]:
+    def prepare(
+        self,
+        who: Identity,
+        outcome: str,
+        *,
+        token: str = "",
+        ends: Sequence[tuple[str, int, int]] = (),
+    ) -> Decision[Event, bool]:
         """Decide the outcome of the open transaction; tell whether it was decided before.
 
-        The same outcome may be asked for again and again; the other one is refused.
+        The same outcome may be asked for again and again; the other one is refused. ``ends`` are
+        last messages that are not durable yet: until they are, the decision binds nobody.
         """
         self.check_life(who)
         self._check_number(who)
@@ -143,9 +187,12 @@ class TxProducer:
             raise InvalidRequestError(
                 f"token: {len(token)} characters; the limit is {TX_TOKEN_CHARACTERS_MAX}"
             )
+        self._check_own()
         if self.state is State.ONGOING:
             event: Event = (
-                events.CommitPrepared(token=token) if outcome == COMMIT else events.AbortPrepared()
+                events.CommitPrepared(token=token, ends=list(ends))
+                if outcome == COMMIT
+                else events.AbortPrepared()
             )
             return Decision((event,), False)  # noqa: FBT003 - the reply is the answer
         if self.outcome() != outcome:
@@ -156,12 +203,33 @@ class TxProducer:
 
     def give_up(self, reason: str) -> Decision[Event, None]:
         """Abort the open transaction because of time or a successor."""
+        self._check_own()
         found = (events.AbortPrepared(reason=reason),) if self.state is State.ONGOING else ()
         return Decision(found, None)
 
-    def complete(self) -> Decision[Event, None]:
-        """Note that everybody has heard of the end."""
-        return Decision((events.Completed(),) if self.state in PREPARED else (), None)
+    def follow(self, outcome: str) -> Decision[Event, None]:
+        """Take the outcome of the transaction that adopted this one."""
+        if self.state is not State.ONGOING:
+            return Decision((), None)
+        if outcome == COMMIT:
+            return Decision((events.CommitPrepared(),), None)
+        return Decision((events.AbortPrepared(reason="its adopter"),), None)
+
+    def overrule(self) -> Decision[Event, None]:
+        """Abort what was to be committed: not all of it reached the disk, and nobody was told."""
+        assert self.state is State.PREPARE_COMMIT, "decided"
+        assert self.ends, "in doubt"
+        return Decision((events.AbortPrepared(reason="some of it was lost"),), None)
+
+    def confirm(self) -> None:
+        """Take note that everything of the decided commit is durable: it is in force."""
+        self.ends = []
+
+    def complete(self, number: int) -> Decision[Event, None]:
+        """Note that everybody has heard of the end of a transaction, and of those before it."""
+        is_latest = number == self.number and self.state in PREPARED
+        is_known = is_latest or number in self.unfinished
+        return Decision((events.Completed(number=number),) if is_known else (), None)
 
     def expire(self) -> Decision[Event, None]:
         """Let go of a producer that is idle for too long."""
@@ -180,6 +248,26 @@ class TxProducer:
                 return None
 
     @property
+    def shown_state(self) -> State:
+        """The state as it is for everybody else: one that was told of is over."""
+        if not self.is_told:
+            return self.state
+        return {
+            State.PREPARE_COMMIT: State.COMPLETE_COMMIT,
+            State.PREPARE_ABORT: State.COMPLETE_ABORT,
+        }.get(self.state, self.state)
+
+    @property
+    def is_open(self) -> bool:
+        """Tell whether somebody still waits for the end of the latest transaction."""
+        return self.shown_state not in IDLE and self.state is not State.DEAD
+
+    @property
+    def is_busy(self) -> bool:
+        """Tell whether there is anything to be done for this producer."""
+        return self.state is State.ONGOING or self.state in PREPARED or bool(self.unfinished)
+
+    @property
     def groups(self) -> list[str]:
         """The groups in which the transaction settles something."""
         return sorted({one.group for one in self.offsets} | {one.group for one in self.holds})
@@ -192,6 +280,18 @@ class TxProducer:
             raise InvalidTransactionStateError(
                 f"invalid transaction state {self.state}: no transaction is open"
             )
+        self._check_own()
+        if self.is_detached:
+            raise InvalidTransactionStateError(
+                "the transaction was detached: nothing can be added to it"
+            )
+
+    def check_known(self, who: Identity) -> None:
+        """Raise unless messages of who speaks are wanted, or may be there already."""
+        if self.outcome() != COMMIT:
+            self.check_open(who)
+        self.check_life(who)
+        self._check_number(who)
 
     def check_life(self, who: Identity) -> None:
         """Raise unless who speaks is the latest life of this producer."""
@@ -202,10 +302,23 @@ class TxProducer:
         if who.epoch != self.epoch or self.is_closing:
             raise ProducerFencedError("producer fenced by newer instance")
 
+    def _check_own(self) -> None:
+        if self.adopter:
+            raise InvalidTransactionStateError(
+                f"the transaction was adopted by {self.adopter} and ends with that one"
+            )
+
     def _check_number(self, who: Identity) -> None:
         if who.number is not None and who.number != self.number:
             raise StaleTransactionError(
                 f"transaction {who.number:016x} is over; the producer has gone on since"
+            )
+
+    @staticmethod
+    def _check_places(places: Sequence[Place]) -> None:
+        if len(places) > TX_PARTITIONS_MAX:
+            raise InvalidRequestError(
+                f"a transaction may write to {TX_PARTITIONS_MAX} partitions at most"
             )
 
     def _check_room(self, count: int) -> None:
@@ -227,8 +340,10 @@ class TxProducer:
         return now_ms - self._heard_ms
 
     def deadline_ms(self) -> int | None:
-        """Return when the open transaction is aborted."""
-        return self._begun_ms + self.timeout_ms if self.state is State.ONGOING else None
+        """Return when the open transaction is aborted; an adopted one has no time of its own."""
+        if self.state is not State.ONGOING or self.adopter:
+            return None
+        return self._begun_ms + self.timeout_ms
 
     def start_clock(self, now_ms: int) -> None:
         """Count the time of the open transaction from now on."""
@@ -236,7 +351,7 @@ class TxProducer:
 
     # Changing.
 
-    def apply(self, event: Event) -> None:  # noqa: C901 - one case for each event
+    def apply(self, event: Event) -> None:  # noqa: C901, PLR0912 - one case for each event
         """Change state by one event."""
         match event:
             case events.Initialised():
@@ -244,21 +359,32 @@ class TxProducer:
                 self.timeout_ms = event.timeout_ms
                 self.is_closing = False
                 self._forget()
+                self.unfinished = {}
                 self.number = 0
-            case events.Begun(number=number, at_ms=at_ms):
+            case events.Begun(number=number, at_ms=at_ms, partitions=places):
+                if self.state is State.PREPARE_COMMIT:
+                    self._set_aside()
                 self._forget()
                 self.number, self.begun_at_ms = number, at_ms
+                self.partitions = dict.fromkeys((topic, number) for topic, number in places)
             case events.PartitionsAdded(partitions=partitions):
                 self.partitions |= dict.fromkeys((topic, number) for topic, number in partitions)
             case events.OffsetsAdded():
                 self.offsets.append(event)
             case events.HoldsAdded():
                 self.holds.append(event)
-            case events.CommitPrepared(token=token):
-                self._pending_token = token
+            case events.Detached():
+                self.is_detached = True
+            case events.Adopted(children=children):
+                self.adopted |= {child.number: child for child in children}
+            case events.CommitPrepared(token=token, ends=ends):
+                self._pending_token, self.ends = token, ends
             case events.AbortPrepared():
-                self._pending_token = ""
-            case events.Completed():
+                self._pending_token, self.ends = "", []
+            case events.Completed(number=number):
+                self._finish(number or self.number)
+                if number and number != self.number:
+                    return
                 if self.state is State.PREPARE_COMMIT:
                     self.token = self._pending_token
             case events.Expired():
@@ -268,10 +394,34 @@ class TxProducer:
                 return
         self.state = after(self.state, event)
 
+    def _set_aside(self) -> None:
+        """Keep of a commit that is in force what may have to be told again."""
+        self.token = self._pending_token
+        self.unfinished[self.number] = events.Ending(
+            number=self.number,
+            partitions=list(self.partitions),
+            offsets=self.offsets,
+            holds=self.holds,
+        )
+
+    def _finish(self, number: int) -> None:
+        """Let go of the commits up to a number."""
+        if number == self.number:
+            self.unfinished = {}
+        elif number in self.unfinished:
+            numbers = list(self.unfinished)
+            for one in numbers[: numbers.index(number) + 1]:
+                del self.unfinished[one]
+
     def _forget(self) -> None:
+        self.ends = []
+        self.is_told = False
         self.partitions = {}
         self.offsets = []
         self.holds = []
+        self.is_detached = False
+        self.adopted = {}
+        self.adopter = ""
         self._pending_token = ""
 
     def snapshot(self) -> Iterable[Event]:
@@ -288,6 +438,10 @@ class TxProducer:
             holds=list(self.holds),
             token=self.token,
             pending_token=self._pending_token,
+            is_detached=self.is_detached,
+            adopted=list(self.adopted.values()),
+            ends=list(self.ends),
+            unfinished=list(self.unfinished.values()),
         )
 
     def _restore(self, event: events.Restored) -> None:
@@ -298,3 +452,7 @@ class TxProducer:
         self.partitions = dict.fromkeys((topic, number) for topic, number in event.partitions)
         self.offsets, self.holds = list(event.offsets), list(event.holds)
         self.token, self._pending_token = event.token, event.pending_token
+        self.is_detached = event.is_detached
+        self.adopted = {child.number: child for child in event.adopted}
+        self.ends = list(event.ends)
+        self.unfinished = {one.number: one for one in event.unfinished}

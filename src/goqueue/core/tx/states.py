@@ -36,10 +36,18 @@ TRANSITIONS: Final[Mapping[State, Mapping[type[events.Event], State]]] = {
         events.PartitionsAdded: State.ONGOING,
         events.OffsetsAdded: State.ONGOING,
         events.HoldsAdded: State.ONGOING,
+        events.Detached: State.ONGOING,
+        events.Adopted: State.ONGOING,
         events.CommitPrepared: State.PREPARE_COMMIT,
         events.AbortPrepared: State.PREPARE_ABORT,
     },
-    State.PREPARE_COMMIT: {events.Completed: State.COMPLETE_COMMIT},
+    State.PREPARE_COMMIT: {
+        events.Completed: State.COMPLETE_COMMIT,
+        # Everybody was told, and only the disks have not confirmed it yet.
+        events.Begun: State.ONGOING,
+        # Not everything of it reached the disk, and nobody was told.
+        events.AbortPrepared: State.PREPARE_ABORT,
+    },
     State.PREPARE_ABORT: {events.Completed: State.COMPLETE_ABORT},
     State.DEAD: {events.Initialised: State.EMPTY},
 }

@@ -20,6 +20,7 @@ from goqueue.transport.http.queue_stats import QueueStatsRoutes
 from goqueue.transport.http.reading import ReadingRoutes
 from goqueue.transport.http.schemas import SchemaRoutes
 from goqueue.transport.http.topics import TopicRoutes
+from goqueue.transport.http.traces import TraceRoutes
 from goqueue.transport.http.transactions import TransactionRoutes
 
 
@@ -41,6 +42,7 @@ def operations(broker: Broker) -> tuple[Operation, ...]:
         *QueueStatsRoutes(broker).operations(),
         *ReliabilityRoutes(broker).operations(),
         *DlqRoutes(broker).operations(),
+        *TraceRoutes(broker).operations(),
         *SchemaRoutes(broker).operations(),
         *ConfluentRoutes(broker).operations(),
         *HealthRoutes(broker).operations(),

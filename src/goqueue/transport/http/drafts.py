@@ -25,8 +25,10 @@ from goqueue.base.units import US_PER_MS, parse_duration_ms
 from goqueue.core.record.headers import check_headers
 from goqueue.core.record.message import Draft, Priority, parse_priority
 from goqueue.core.record.queue_rows import DELAY_ID
+from goqueue.core.tracing.traceparent import HEADER, parse_traceparent
 from goqueue.runtime.schedule import check_delay
 from goqueue.runtime.topic import Topic
+from goqueue.transport.http.call import Call
 from goqueue.wire.http.messages import PublishMessage, PublishPlain
 from goqueue.wire.times import parse_time_us
 
@@ -62,13 +64,18 @@ def check_count(count: int) -> None:
 
 
 def draft_all(
-    messages: list[PublishMessage], topic: Topic, *, now_us: int, due_now_ms: int
+    messages: list[PublishMessage],
+    topic: Topic,
+    *,
+    now_us: int,
+    due_now_ms: int,
+    caller: bytes | None = None,
 ) -> list[tuple[Draft, int | None] | GoQueueError]:
     """Return each message as a draft with its partition, or why it is refused."""
     drafts: list[tuple[Draft, int | None] | GoQueueError] = []
     for message in messages:
         try:
-            draft = draft_one(message, now_us=now_us, due_now_ms=due_now_ms)
+            draft = draft_one(message, now_us=now_us, due_now_ms=due_now_ms, caller=caller)
             # A delayed message goes where its key leads it.
             partition = message.partition if draft.deliver_at_us is None else None
             if partition is not None:
@@ -79,8 +86,13 @@ def draft_all(
     return drafts
 
 
-def draft_one(message: PublishMessage, *, now_us: int, due_now_ms: int) -> Draft:
-    """Return a message as a draft, or raise naming the field at fault."""
+def draft_one(
+    message: PublishMessage, *, now_us: int, due_now_ms: int, caller: bytes | None = None
+) -> Draft:
+    """Return a message as a draft, or raise naming the field at fault.
+
+    ``caller`` is the traceparent of the request: the parent of all that say nothing else.
+    """
     priority = Priority.NORMAL
     if message.priority is not None:
         priority = parse_priority(message.priority)
@@ -94,7 +106,9 @@ def draft_one(message: PublishMessage, *, now_us: int, due_now_ms: int) -> Draft
         value=value,
         key=key or None,
         timestamp_us=now_us if message.timestamp is None else _time(message.timestamp, now_us),
-        headers=_headers(message) if message.headers or message.delay_id else None,
+        headers=_headers(message, caller)
+        if message.headers or message.delay_id or caller
+        else None,
         priority=priority,
         deliver_at_us=read_due_us(message.delay, message.deliver_at, now_ms=due_now_ms),
         dedup_id=_dedup_id(message.dedup_id) if message.dedup_id else None,
@@ -112,13 +126,23 @@ def _bytes(field: str, text: str, encoding: str | None) -> bytes:
         raise InvalidRequestError(f"{field}: invalid base64: {error}") from error
 
 
-def _headers(message: PublishMessage) -> dict[str, bytes] | None:
+def read_caller(call: Call) -> bytes | None:
+    """Return the traceparent of a request; one that is malformed counts as absent."""
+    text = call.header(HEADER.encode())
+    return text if text is not None and parse_traceparent(text) is not None else None
+
+
+def _headers(message: PublishMessage, caller: bytes | None) -> dict[str, bytes] | None:
     encoding = message.headers_encoding
     given = {
         name: _bytes("headers", value, encoding)
         for name, value in (message.headers or {}).items()
         if value is not None
     }
+    if HEADER in given and parse_traceparent(given[HEADER]) is None:
+        del given[HEADER]
+    if caller is not None:
+        given.setdefault(HEADER, caller)
     if message.delay_id:
         name = message.delay_id.encode()
         if len(name) > DELAY_ID_BYTES_MAX:

@@ -13,6 +13,7 @@ from starlette.responses import Response
 from goqueue.base.errors import GoQueueError
 from goqueue.base.limits import FRAME_BYTES_MAX
 from goqueue.base.units import SECOND_MS, format_duration_ms, format_size_bytes
+from goqueue.observability.checkout import checkout_commit
 from goqueue.observability.metrics import CONTENT_TYPE
 from goqueue.runtime.broker import Broker
 from goqueue.transport.http.call import Call
@@ -92,7 +93,7 @@ class HealthRoutes:
         return json_reply(
             Version(
                 version=package_version(),
-                git_commit=UNKNOWN,
+                git_commit=checkout_commit() or UNKNOWN,
                 build_time=UNKNOWN,
                 python_version=platform.python_version(),
             )

@@ -17,7 +17,7 @@ from goqueue.runtime.broker import Broker
 from goqueue.runtime.plain import publish_plain
 from goqueue.runtime.topic import Topic
 from goqueue.transport.http.call import Call, decode
-from goqueue.transport.http.drafts import check_count, draft_all, read_plain
+from goqueue.transport.http.drafts import check_count, draft_all, read_caller, read_plain
 from goqueue.transport.http.operation import Operation
 from goqueue.transport.http.reply import json_reply
 from goqueue.transport.http.topics import find_topic
@@ -73,12 +73,13 @@ class MessageRoutes:
         ``durability`` says what an offset means: the message is on the disk, or with the system.
         """
         body = await call.raw_body(self._broker.config.http_publish_body_bytes_max)
-        columns = read_plain(body)
+        caller = read_caller(call)
+        columns = read_plain(body) if caller is None else None
         messages = [] if columns else decode(_PUBLISH, body).messages or []
         topic = find_topic(self._broker, call.path["topic"])
         now_us = self._broker.clock.now_us()
         if columns is None:
-            results = await self._publish(topic, messages, now_us=now_us)
+            results = await self._publish(topic, messages, now_us=now_us, caller=caller)
         else:
             outcomes = await publish_plain(topic, *columns, timestamp_us=now_us)
             results = [
@@ -88,11 +89,16 @@ class MessageRoutes:
         return json_reply(Published(results, topic.settings.ack_durability))
 
     async def _publish(
-        self, topic: Topic, messages: list[PublishMessage], *, now_us: int
+        self,
+        topic: Topic,
+        messages: list[PublishMessage],
+        *,
+        now_us: int,
+        caller: bytes | None = None,
     ) -> list[PublishResult]:
         check_count(len(messages))
         due_now_ms = self._broker.clock.due_ms()
-        drafts = draft_all(messages, topic, now_us=now_us, due_now_ms=due_now_ms)
+        drafts = draft_all(messages, topic, now_us=now_us, due_now_ms=due_now_ms, caller=caller)
         good = [draft for draft in drafts if not isinstance(draft, GoQueueError)]
         places = iter(await topic.publish_drafts(good) if good else ())
         failed = self._broker.metrics.messages_failed

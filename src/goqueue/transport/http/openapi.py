@@ -29,6 +29,7 @@ _TAGS: Final = {
     "transactions": "Messages that are seen together, or never.",
     "stats": "What waits and what is urgent, in numbers.",
     "dlq": "Dead letters: looking at them, sending them back, throwing them away.",
+    "traces": "What happened to messages, step by step.",
     "schemas": "The schema registry: what messages may look like.",
     "confluent": "The same registry at the paths of Confluent's clients.",
     "health": "Probes, sizes and metrics.",

@@ -5,6 +5,7 @@ import hashlib
 import html
 import re
 from collections.abc import Sequence
+from functools import cached_property
 from http import HTTPStatus
 from importlib.resources import files
 from typing import Any, Final
@@ -32,8 +33,7 @@ class PageRoutes:
             home = home.replace(f"{{{{{name}}}}}", html.escape(text))
         self._home = _Page(home)
         self._docs = _Page(_read("docs.html"))
-        everything = (*described, *self.operations())
-        self._document = encode(build_document(everything, version=package_version()))
+        self._described = described
 
     def operations(self) -> tuple[Operation, ...]:
         """Return what can be looked at."""
@@ -54,6 +54,12 @@ class PageRoutes:
     async def openapi(self, _call: Call) -> Response:
         """Return this description of the API, OpenAPI 3.1."""
         return raw_reply(self._document, media_type=JSON)
+
+    @cached_property
+    def _document(self) -> bytes:
+        """Made when somebody asks for it: a start is faster and smaller without."""
+        everything = (*self._described, *self.operations())
+        return encode(build_document(everything, version=package_version()))
 
 
 class _Page:

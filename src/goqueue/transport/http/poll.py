@@ -115,5 +115,5 @@ def _reply(polled: Polled, *, has_one_topic: bool, in_base64: bool) -> PollReply
         topic, partition = part.partition
         key = str(partition) if has_one_topic else f"{topic}:{partition}"
         messages[key] = write_part(part, is_base64=in_base64)
-        next_offset[key] = max(part.order[1::2])
+        next_offset[key] = part.end_offset
     return PollReply(messages=messages, next_offset=next_offset, generation=polled.generation)

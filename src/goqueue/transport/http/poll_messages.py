@@ -1,17 +1,22 @@
 """From leased frames to the messages of a reply, in the order they are to be handled."""
 
+import binascii
 from collections.abc import Iterable, Sequence
-from itertools import chain, repeat
+from itertools import repeat
 
+import msgspec
+import numpy as np
 import pyarrow as pa
 
 from goqueue.base.ids import Offset
-from goqueue.core.delivery.runs import set_of
+from goqueue.core.delivery.runs import Numbers, Written, array_of, numbers_in, set_of
 from goqueue.core.record.batch import decode_batch
-from goqueue.core.record.columns import fields_of, messages_of, microseconds
+from goqueue.core.record.columns import fields_of, microseconds
+from goqueue.core.record.cut import rows_at
 from goqueue.core.record.frame import CONTROL, Buffer, read_header
 from goqueue.core.record.message import PRIORITY_NAMES, Message, Priority
 from goqueue.core.record.row import Row
+from goqueue.core.tracing.traceparent import HEADER, traceparents_of
 from goqueue.runtime.leasing import Leased
 from goqueue.transport.http.stored import write_base64, write_text
 from goqueue.wire.http.polling import PolledMessage
@@ -26,6 +31,7 @@ class _Writer:
         self._failures = part.failures
         self._start, self._end = f"{self._topic}:{self._partition}:", f":{part.nonce:016x}"
         self._is_base64 = is_base64
+        self._order = part.order
         self._wanted = set_of(part.order)
         self.written: list[PolledMessage] = []
 
@@ -42,39 +48,42 @@ class _Writer:
             if header.is_batch:
                 self._take_batch(decode_batch(header, frame), header.offset)
             elif header.offset in self._wanted:
-                self._write(Row(header, frame).message(self._topic, self._partition))
+                self._write_row(Row(header, frame))
 
-    def take_gathered(self, buffer: Buffer, gathered: Sequence[int]) -> None:
+    def _write_row(self, row: Row) -> None:
+        message = row.message(self._topic, self._partition)
+        if row.caller is not None:
+            message = msgspec.structs.replace(message, headers=row.headers_with_trace)
+        self._write(message)
+
+    def take_gathered(self, buffer: Buffer, gathered: Written) -> None:
         """Write the messages of a batch that lie far apart in the log."""
         batch = decode_batch(read_header(buffer), memoryview(buffer))
-        pairs = zip(gathered[::2], gathered[1::2], strict=True)
-        offsets = chain.from_iterable(range(start, end) for start, end in pairs)
-        fields = fields_of(batch)
-        for message in map(Message, repeat(self._topic), repeat(self._partition), offsets, *fields):
-            if message.offset in self._wanted:
-                self._write(message)
+        self._take_rows(batch, numbers_in(gathered), is_all=gathered == self._order)
 
     def _take_batch(self, batch: pa.RecordBatch, offset: Offset) -> None:
-        skip = max(self._wanted.min() - offset, 0)
-        begin = Offset(offset + skip)
-        batch = batch.slice(skip, max(self._wanted.max() + 1 - begin, 0))
-        rows = batch.num_rows
-        if not rows:
-            return
-        is_whole = self._wanted.range_cardinality(begin, begin + rows) == rows
-        is_plain = is_whole and not self._failures and not self._is_base64
-        if is_plain and "headers" not in batch.schema.names and self._write_plain(batch, begin):
-            return
-        messages = messages_of(
-            batch, topic=self._topic, partition=self._partition, first_offset=begin
-        )
-        for message in messages:
-            if is_whole or message.offset in self._wanted:
-                self._write(message)
+        begin = max(self._wanted.min(), offset)
+        end = min(self._wanted.max() + 1, offset + batch.num_rows)
+        if begin < end:
+            is_all = self._wanted.range_cardinality(begin, end) == end - begin
+            rows = batch.slice(begin - offset, end - begin)
+            self._take_rows(rows, np.arange(begin, end), is_all=is_all)
 
-    def _write_plain(self, batch: pa.RecordBatch, begin: Offset) -> bool:
+    def _take_rows(self, batch: pa.RecordBatch, offsets: Numbers, *, is_all: bool) -> None:
+        """Write those rows of a batch that are leased."""
+        if not is_all:
+            is_wanted = np.isin(offsets, array_of(self._wanted), assume_unique=True)
+            batch, offsets = rows_at(batch, np.flatnonzero(is_wanted)), offsets[is_wanted]
+        numbers: list[int] = offsets.tolist()
+        is_plain = not self._failures and not self._is_base64
+        if is_plain and "headers" not in batch.schema.names and self._write_plain(batch, numbers):
+            return
+        topic, partition = repeat(self._topic), repeat(self._partition)
+        for message in map(Message, topic, partition, numbers, *fields_of(batch)):
+            self._write(message)
+
+    def _write_plain(self, batch: pa.RecordBatch, offsets: Sequence[int]) -> bool:
         """Write a batch by columns, which takes half the time; tell if it is not all text."""
-        offsets = range(begin, begin + batch.num_rows)
         start, end = self._start, f":1{self._end}"
         lanes: Iterable[str] = repeat(PRIORITY_NAMES[Priority.NORMAL])
         if "priority" in batch.schema.names:
@@ -112,17 +121,26 @@ def write_part(part: Leased, *, is_base64: bool) -> list[PolledMessage]:
         writer.take(buffer)
     if part.gathered:
         writer.take_gathered(part.frames[-1], part.gathered)
-    order = part.order
-    if not part.gathered and all(
-        order[place] < order[place + 1] for place in range(len(order) - 1)
-    ):
+    if part.traced:
+        _add_traces(writer.written, part)
+    order = numbers_in(part.order)
+    is_in_order = part.gathered in (b"", part.order) and bool((order[1:] > order[:-1]).all())
+    if is_in_order and len(writer.written) == len(order):
         return writer.written
     by_offset = {message.offset: message for message in writer.written}
-    return [
-        by_offset[offset]
-        for place in range(0, len(order), 2)
-        for offset in range(order[place], order[place + 1])
-    ]
+    return [by_offset[offset] for offset in order.tolist()]
+
+
+def _add_traces(written: list[PolledMessage], part: Leased) -> None:
+    """Give messages that are traced the header of their trace."""
+    traces = traceparents_of(part.tag, numbers_in(part.traced))
+    for row, message in enumerate(written):
+        text = traces.get(message.offset)
+        if text is not None:
+            if message.headers_encoding is not None:
+                text = binascii.b2a_base64(text.encode(), newline=False).decode()
+            headers = {**(message.headers or {}), HEADER: text}
+            written[row] = msgspec.structs.replace(message, headers=headers)
 
 
 def _texts(column: pa.Array) -> list[str | None]:

@@ -13,7 +13,6 @@ from starlette.responses import Response
 from goqueue.base.errors import GoQueueError, InvalidRequestError, InvalidVersionError
 from goqueue.base.ids import SchemaVersion, SubjectName
 from goqueue.base.limits import SCHEMA_BODY_BYTES_MAX
-from goqueue.core.schemas.proto_definition import ProtoDefinition
 from goqueue.core.schemas.registry import Registry
 from goqueue.core.schemas.schema import Reference, Schema, Stored, read_schema
 from goqueue.transport.http.call import Call
@@ -101,9 +100,9 @@ def detail_of(registry: Registry, stored: Stored, call: Call) -> SchemaDetail:
     """Return a version; a Protobuf file as a descriptor if the request asks for that."""
     text = stored.schema.text
     if call.text("format") == SERIALIZED:
-        definition = registry.definition(stored.id)
-        if isinstance(definition, ProtoDefinition):
-            text = base64.b64encode(definition.serialized()).decode()
+        serialized = registry.definition(stored.id).serialized()
+        if serialized is not None:
+            text = base64.b64encode(serialized).decode()
     return SchemaDetail(
         subject=stored.subject,
         version=stored.version,

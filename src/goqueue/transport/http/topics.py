@@ -103,7 +103,7 @@ class TopicRoutes:
         _bound("num_partitions", partitions, PARTITIONS_MAX)
         _bound("retention_hours", hours, RETENTION_HOURS_MAX)
         settings = {"retention_ms": hours * HOUR_MS, **_given(wanted.config or {})}
-        topic = self._broker.create_topic(wanted.name, partitions=partitions, settings=settings)
+        topic = await self._broker.make_topic(wanted.name, partitions=partitions, settings=settings)
         created = TopicCreated(name=topic.record.name, partitions=partitions)
         return json_reply(created, HTTPStatus.CREATED)
 

@@ -22,12 +22,11 @@ from goqueue.core.record.columns import batch_of_drafts
 from goqueue.core.record.message import Draft
 from goqueue.core.record.stamp import NO_STAMP, ProducerStamp
 from goqueue.core.tx.producer import ABORT, COMMIT, Identity, TxProducer
-from goqueue.core.tx.states import IDLE, State
 from goqueue.runtime.broker import TX_TOPIC, Broker
 from goqueue.runtime.partition import Published
-from goqueue.runtime.topic import outcomes_of
+from goqueue.runtime.places import outcomes_of
 from goqueue.transport.http.call import Call, parse_int64
-from goqueue.transport.http.drafts import draft_one
+from goqueue.transport.http.drafts import draft_one, read_caller
 from goqueue.transport.http.operation import Operation
 from goqueue.transport.http.reply import json_reply
 from goqueue.transport.http.topics import find_topic
@@ -168,7 +167,12 @@ class TransactionRoutes:
             raise InvalidRequestError("topic is required")
         topic = find_topic(self._broker, said.topic)
         clock = self._broker.clock
-        draft = draft_one(_message(said), now_us=clock.now_us(), due_now_ms=clock.due_ms())
+        draft = draft_one(
+            _message(said),
+            now_us=clock.now_us(),
+            due_now_ms=clock.due_ms(),
+            caller=read_caller(call),
+        )
         wanted = None if said.partition == BY_KEY else said.partition
         partition = topic.choose(draft, wanted)
         who = _identity(said)
@@ -213,7 +217,7 @@ class TransactionRoutes:
 
     async def count_transactions(self, _: Call) -> Response:
         """Return how many transactions and producers there are, and the coordinator's log."""
-        states = Counter(str(one.state) for one in self._broker.transactions)
+        states = Counter(str(one.shown_state) for one in self._broker.transactions)
         topics = self._broker.topics
         journal = topics.get(TopicName(TX_TOPIC))
         logs = [] if journal is None else [one.log for one in journal.partitions]
@@ -236,7 +240,7 @@ class TransactionRoutes:
 
 
 def _is_open(producer: TxProducer) -> bool:
-    return producer.state not in IDLE and producer.state is not State.DEAD
+    return producer.is_open
 
 
 def _id_of(producer: TxProducer) -> str:
@@ -310,7 +314,7 @@ def _state(producer: TxProducer) -> TransactionState:
         transactional_id=producer.name,
         producer_id=producer.producer_id,
         epoch=producer.epoch,
-        state=producer.state,
+        state=producer.shown_state,
         start_time=format_time_us(producer.begun_at_ms * US_PER_MS),
         timeout_ms=producer.timeout_ms,
         partitions=[PartitionOf(topic=topic, partition=p) for topic, p in producer.partitions],

@@ -24,7 +24,7 @@ from goqueue.observability.logging import get_logger
 from goqueue.transport.native.alarm import Alarm
 from goqueue.transport.native.budget import ByteBudget, ReplyRoom
 from goqueue.transport.native.dispatch import Dispatch
-from goqueue.transport.native.reply import failure_of
+from goqueue.transport.native.reply import failure_of, nothing
 from goqueue.wire.packet import Buffer, Kind, Operation, Packet, PacketReader, encode_packet
 
 HELLO_SECONDS_MAX: Final = 10.0
@@ -176,9 +176,28 @@ class Connection(asyncio.Protocol):
             if len(self._tasks) >= (CONNECTION_REQUESTS_MAX if self._is_greeted else 1):
                 return
             packet = self._backlog.popleft()
+            if self._is_served_at_once(packet):
+                self._requests.give_back(packet.size)
+                continue
             task = asyncio.get_running_loop().create_task(self._serve(packet))
             self._tasks.add(task)
             task.add_done_callback(partial(self._finished, packet.size))
+
+    def _is_served_at_once(self, packet: Packet) -> bool:
+        """Serve what needs no task, on a connection where nothing is under way."""
+        if packet.operation != Operation.PRODUCE or self._tasks or not self._is_greeted:
+            return False
+        if packet.kind != Kind.REQUEST:
+            return False
+        try:
+            reply = self._dispatch.produce_at_once(packet.header, packet.payload)
+        except Exception:
+            log.exception("request failed", operation=packet.operation, peer=self._peer)
+            self._write_failure(packet)
+            return True
+        if reply is not None:
+            self._write(packet.operation, packet.correlation, Kind.REPLY, _encode(reply.header))
+        return reply is not None
 
     def _finished(self, size: int, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -195,28 +214,42 @@ class Connection(asyncio.Protocol):
             room = ReplyRoom(self._replies)
             try:
                 await self._until_writable()
-                await self._answer(packet, room)
-                await self._until_writable()
+                undo = await self._answer(packet, room)
+                try:
+                    await self._until_writable()
+                except asyncio.CancelledError:
+                    # The connection is gone, and a part of the reply never left.
+                    undo()
+                    raise
             finally:
                 room.release()
 
-    async def _answer(self, packet: Packet, room: ReplyRoom) -> None:
+    async def _answer(self, packet: Packet, room: ReplyRoom) -> Callable[[], None]:
+        """Send the reply to a request; return what undoes it while it has not gone out."""
         operation, correlation = packet.operation, packet.correlation
+        undo = nothing
         try:
             reply = await self._dispatch.serve(operation, packet.header, packet.payload, room)
             header = _encode(reply.header)
         except GoQueueError as error:
             self._write(operation, correlation, Kind.ERROR, _encode(failure_of(error)))
         except Exception:
-            log.exception("request failed", operation=operation, peer=self._peer)
-            failure = failure_of(GoQueueError("the broker failed to answer; its log says why"))
-            self._write(operation, correlation, Kind.ERROR, _encode(failure))
+            log.exception("request failed", operation=packet.operation, peer=self._peer)
+            self._write_failure(packet)
         else:
+            undo = reply.undo
             self._greet()
+            if not self._is_open:
+                undo()
             self._write(operation, correlation, Kind.REPLY, header, *reply.payload)
         if not self._is_greeted:
             # Who was not understood at the door is not let in.
             self.close()
+        return undo
+
+    def _write_failure(self, packet: Packet) -> None:
+        failure = failure_of(GoQueueError("the broker failed to answer; its log says why"))
+        self._write(packet.operation, packet.correlation, Kind.ERROR, _encode(failure))
 
     def _greet(self) -> None:
         if not self._is_greeted:

@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from goqueue.base.errors import GoQueueError, InvalidRequestError, UnsupportedError
+from goqueue.base.ids import TopicName
 from goqueue.base.names import is_internal
 from goqueue.core.topics.settings import OS
 from goqueue.core.tx.producer import Identity
@@ -16,6 +17,7 @@ from goqueue.runtime.broker import Broker
 from goqueue.runtime.partition import Published
 from goqueue.runtime.sight import Lens
 from goqueue.runtime.topic import Topic
+from goqueue.runtime.transactions import Last
 from goqueue.transport.native.delayed_dispatch import DelayedOperations
 from goqueue.transport.native.dlq_dispatch import DlqOperations
 from goqueue.transport.native.group_dispatch import GroupOperations
@@ -23,14 +25,18 @@ from goqueue.transport.native.overview import OverviewOperations
 from goqueue.transport.native.queue_dispatch import QueueOperations
 from goqueue.transport.native.reply import Beside, Reply, failure_of
 from goqueue.transport.native.schema_dispatch import SchemaOperations
+from goqueue.transport.native.trace_dispatch import TraceOperations
 from goqueue.transport.native.tx_dispatch import TxOperations
 from goqueue.wire import calls
 from goqueue.wire.complaint import HEADER_FAULTS, complaint
 from goqueue.wire.packet import Buffer, Operation
 
-ACKS: Final = ("none", "leader", "all")
+WAITING: Final = ("leader", "all")
+ACKS: Final = ("none", *WAITING)
 MISFITS_TOLD_MAX: Final = 100
 """So many refused messages of a part are told why; a reply has its bounds."""
+
+_decode_produce: Final = msgspec.msgpack.Decoder(calls.Produce).decode
 
 
 class Dispatch:
@@ -59,6 +65,7 @@ class Dispatch:
         SchemaOperations(broker).register(self._add)
         OverviewOperations(broker).register(self._add)
         DlqOperations(broker).register(self._add)
+        TraceOperations(broker).register(self._add)
 
     @property
     def operations(self) -> frozenset[int]:
@@ -93,6 +100,24 @@ class Dispatch:
         reply: Reply = await serve(call, Beside(payload, room))
         return reply
 
+    def produce_at_once(self, header: Buffer, payload: memoryview) -> Reply | None:
+        """Answer a request to publish that need not wait for others, or None: serve it then."""
+        try:
+            call = _decode_produce(header)
+        except HEADER_FAULTS:
+            return None
+        if call.transaction is not None or call.acks not in WAITING or len(call.parts) != 1:
+            return None
+        topic = self._broker.topics.get(TopicName(call.topic))
+        (part,) = call.parts
+        if topic is None or part.size != len(payload):
+            return None
+        outcome = topic.publish_at_once(part.partition, payload)
+        if outcome is None:
+            return None
+        produced = [_produced(part.partition, outcome)]
+        return Reply(calls.Produced(topic.settings.ack_durability, produced))
+
     async def _hello(self, call: calls.Hello, _: Beside) -> Reply:
         if call.protocol != calls.PROTOCOL_VERSION:
             raise UnsupportedError(
@@ -105,7 +130,7 @@ class Dispatch:
         return Reply(calls.Nothing())
 
     async def _create_topic(self, call: calls.CreateTopic, _: Beside) -> Reply:
-        topic = self._broker.create_topic(
+        topic = await self._broker.make_topic(
             call.name, partitions=call.partitions, settings=call.settings
         )
         return Reply(_state(topic))
@@ -153,8 +178,9 @@ class Dispatch:
         for part in call.parts:
             parts.append((part.partition, payload[position : position + part.size]))
             position += part.size
+        ended: bool | GoQueueError = False
         if call.transaction is not None:
-            outcomes = await self._publish_in(call.transaction, call.topic, parts)
+            outcomes, ended = await self._publish_in(call.transaction, call.topic, parts)
         else:
             outcomes = await topic.publish_all(parts, wait=is_waiting)
         # Who does not wait for the disk is not told that it has the message.
@@ -166,14 +192,17 @@ class Dispatch:
                     _produced(part.partition, one)
                     for part, one in zip(call.parts, outcomes, strict=True)
                 ],
+                ended is True,
+                failure_of(ended) if isinstance(ended, GoQueueError) else None,
             )
         )
 
     async def _publish_in(
         self, tx: calls.Transaction, topic: str, parts: list[tuple[int, memoryview]]
-    ) -> list[Published | GoQueueError]:
+    ) -> tuple[list[Published | GoQueueError], bool | GoQueueError]:
         who = Identity(producer_id=tx.producer_id, epoch=tx.epoch, number=tx.number)
-        return await self._broker.transactions.publish(who, topic, parts)
+        last = None if tx.last is None else Last(tx.last.messages, tx.last.token)
+        return await self._broker.transactions.publish_last(who, topic, parts, last)
 
     async def _fetch(self, call: calls.Fetch, beside: Beside) -> Reply:
         topic = self._broker.topic(call.topic)

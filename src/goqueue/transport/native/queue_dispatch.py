@@ -1,12 +1,13 @@
 """The queue's native operations: polls, settlements, offsets."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from goqueue.base.errors import InvalidRequestError
 from goqueue.base.ids import Offset, PartitionId, TopicName, TopicPartition
 from goqueue.base.limits import IN_FLIGHT_MAX
-from goqueue.core.delivery.runs import are_runs, count_of, set_of
+from goqueue.core.delivery.runs import count_of, is_written, set_of
 from goqueue.core.delivery.settle import Settled
 from goqueue.core.record.frame import Buffer
 from goqueue.runtime.broker import Broker
@@ -40,7 +41,8 @@ class QueueOperations:
         polled = await self._broker.consume.poll(call.group, call.member, None, demand)
         payload: list[Buffer] = [frame for part in polled.parts for frame in part.frames]
         parts = [_polled_part(part) for part in polled.parts]
-        return Reply(queue_calls.Polled(polled.generation, polled.lease_ms, parts), payload)
+        header = queue_calls.Polled(polled.generation, polled.lease_ms, parts)
+        return Reply(header, payload, partial(self._broker.consume.give_back, call.group, polled))
 
     async def _settle(self, call: queue_calls.Settle, _: Beside) -> Reply:
         settlements = [settlement_of(place, part) for place, part in enumerate(call.parts)]
@@ -101,7 +103,9 @@ def _polled_part(part: Leased) -> queue_calls.PolledPart:
         part.nonce,
         part.order,
         list(part.failures.items()),
-        list(part.gathered),
+        part.gathered,
+        part.traced,
+        part.tag,
     )
 
 
@@ -111,8 +115,8 @@ def settlement_of(place: int, part: queue_calls.SettlePart) -> Settlement:
         raise InvalidRequestError(
             f"parts[{place}].verb: must be one of {', '.join(queue_calls.VERBS)}"
         )
-    if not are_runs(part.offsets, end_offset=OFFSET_MAX):
-        raise InvalidRequestError(f"parts[{place}].offsets: not ascending runs of offsets")
+    if not is_written(part.offsets, end_offset=OFFSET_MAX):
+        raise InvalidRequestError(f"parts[{place}].offsets: not ascending offsets")
     if count_of(part.offsets) > IN_FLIGHT_MAX:
         raise InvalidRequestError(
             f"parts[{place}].offsets: {count_of(part.offsets)} messages; nobody may hold more than"
@@ -125,6 +129,7 @@ def settlement_of(place: int, part: queue_calls.SettlePart) -> Settlement:
         nonce=part.nonce,
         verb=part.verb,
         offsets=set_of(part.offsets),
+        written=part.offsets,
         reason=part.reason,
         delay_ms=part.delay_ms,
         extension_ms=part.extension_ms,

@@ -1,6 +1,6 @@
 """What a native operation is given and what it answers."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from goqueue.base.errors import GoQueueError
@@ -9,11 +9,17 @@ from goqueue.wire import calls
 from goqueue.wire.packet import Buffer
 
 
+def nothing() -> None:
+    """Leave everything as it is."""
+
+
 class Reply(NamedTuple):
     """A reply's header and the buffers behind it."""
 
     header: calls.Call
     payload: Sequence[Buffer] = ()
+    undo: Callable[[], None] = nothing
+    """What to do when it cannot be sent."""
 
 
 class Beside(NamedTuple):

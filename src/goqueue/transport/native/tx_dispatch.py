@@ -5,12 +5,12 @@ from typing import Any
 
 from goqueue.base.ids import Offset
 from goqueue.core.tx.producer import ABORT, COMMIT, Identity, TxProducer
-from goqueue.core.tx.states import IDLE, State
 from goqueue.runtime.broker import Broker
 from goqueue.transport.native.queue_dispatch import place_of, settled_part, settlement_of
 from goqueue.transport.native.reply import Beside, Reply
 from goqueue.wire import calls, queue_calls, tx_calls
 from goqueue.wire.packet import Operation
+from goqueue.wire.tx_calls import UNCOUNTED
 
 
 class TxOperations:
@@ -25,6 +25,8 @@ class TxOperations:
         add(Operation.TX_BEGIN, tx_calls.TxWho, self._begin)
         add(Operation.TX_HOLD, tx_calls.TxHold, self._hold)
         add(Operation.TX_OFFSETS, tx_calls.TxOffsets, self._offsets)
+        add(Operation.TX_DETACH, tx_calls.TxWho, self._detach)
+        add(Operation.TX_ADOPT, tx_calls.TxAdopt, self._adopt)
         add(Operation.TX_END, tx_calls.TxEnd, self._end)
         add(Operation.TX_HEARTBEAT, tx_calls.TxWho, self._heartbeat)
         add(Operation.TX_LIST, tx_calls.TxListed, self._list)
@@ -55,10 +57,24 @@ class TxOperations:
         await self._broker.transactions.add_offsets(identity_of(call.who), call.group, offsets)
         return Reply(calls.Nothing())
 
+    async def _detach(self, call: tx_calls.TxWho, _: Beside) -> Reply:
+        await self._broker.transactions.detach(identity_of(call))
+        return Reply(calls.Nothing())
+
+    async def _adopt(self, call: tx_calls.TxAdopt, _: Beside) -> Reply:
+        children = [identity_of(child) for child in call.children]
+        await self._broker.transactions.adopt(identity_of(call.who), children)
+        return Reply(calls.Nothing())
+
     async def _end(self, call: tx_calls.TxEnd, _: Beside) -> Reply:
         outcome = COMMIT if call.is_commit else ABORT
-        await self._broker.transactions.end(identity_of(call.who), outcome, token=call.token)
-        return Reply(calls.Nothing())
+        is_ended = await self._broker.transactions.end(
+            identity_of(call.who),
+            outcome,
+            token=call.token,
+            messages=None if call.messages == UNCOUNTED else call.messages,
+        )
+        return Reply(tx_calls.TxEnded(is_ended))
 
     async def _heartbeat(self, call: tx_calls.TxWho, _: Beside) -> Reply:
         self._broker.transactions.heartbeat(identity_of(call))
@@ -68,7 +84,7 @@ class TxOperations:
         found = [
             self._state(one)
             for one in self._broker.transactions
-            if not call.is_open_only or (one.state not in IDLE and one.state is not State.DEAD)
+            if one.is_open or not call.is_open_only
         ]
         return Reply(tx_calls.TxList(found[: call.limit]))
 
@@ -80,13 +96,12 @@ class TxOperations:
         return Reply(self._state(self._broker.transactions.get(call.transactional_id)))
 
     def _state(self, producer: TxProducer) -> tx_calls.TxState:
-        is_open = producer.state not in IDLE and producer.state is not State.DEAD
-        open_ms = self._broker.clock.now_ms() - producer.begun_at_ms if is_open else 0
+        open_ms = self._broker.clock.now_ms() - producer.begun_at_ms if producer.is_open else 0
         return tx_calls.TxState(
             producer.name,
             producer.producer_id,
             producer.epoch,
-            producer.state,
+            producer.shown_state,
             producer.number,
             producer.begun_at_ms,
             max(open_ms, 0),
@@ -94,6 +109,9 @@ class TxOperations:
             list(producer.partitions),
             producer.groups,
             producer.token,
+            producer.is_detached,
+            producer.adopter,
+            tuple(child.name for child in producer.adopted.values()),
         )
 
 

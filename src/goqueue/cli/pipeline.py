@@ -1,0 +1,299 @@
+"""``goqueue pipeline``: data pipelines on Spark, from files or ready-made."""
+
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from goqueue.cli import pipeline_jobs, pipeline_reports, pipeline_state
+from goqueue.cli.failure import Failure, usage
+from goqueue.cli.output import print_data, remark, say
+from goqueue.cli.pipeline_options import (
+    Conf,
+    Master,
+    Remote,
+    Started,
+    State,
+    load_file,
+    quiet_loggers,
+    read_mode,
+    started,
+)
+from goqueue.cli.pipeline_screen import LiveScreen, draw_graph, tell_run
+from goqueue.cli.session import Session, add_common_options, command, knock
+
+if TYPE_CHECKING:
+    from goqueue.spark.pipelines.graph import Graph
+    from goqueue.spark.pipelines.load import Loaded
+    from goqueue.spark.pipelines.topics import NewTopic
+
+PORT_MAX: Final = 65_535
+
+File = Annotated[Path, typer.Argument(help="A pipeline file, .yaml or .py.")]
+ModeOption = Annotated[
+    str, typer.Option("--mode", help="batch, available-now (what is new, then end) or continuous.")
+]
+MetricsPort = Annotated[
+    int | None,
+    typer.Option(min=0, max=PORT_MAX, help="Serve metrics for Prometheus on 127.0.0.1."),
+]
+Quick = Annotated[
+    bool, typer.Option("--quick", help="Look at the file alone, without Spark or the broker.")
+]
+Kind = Annotated[str, typer.Argument(help="What to start from; --help of `new` lists them.")]
+Assigned = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="A blank of the template; repeatable."),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    pipeline = typer.Typer()
+    add_common_options(
+        pipeline,
+        "Data pipelines on Spark: topics, lakes and files, checked and transformed.\n\n"
+        "Needs the extra: pip install 'goqueue[spark]'. Try `goqueue pipeline new orders`.",
+    )
+    command(pipeline, "new", is_local=True)(new)
+    command(pipeline, "plan")(plan)
+    command(pipeline, "run")(run)
+    pipeline_state.register(pipeline)
+    pipeline_jobs.register(pipeline)
+    pipeline_reports.register(pipeline)
+    app.add_typer(pipeline, name="pipeline")
+
+
+def new(session: Session, kind: Kind = "", assigned: Assigned = None) -> None:
+    """Print a pipeline file to start from; without a name, list what there is.
+
+    goqueue pipeline new archive --set topics=orders,payments > archive.yaml
+    """
+    from goqueue.spark.pipelines.templates import TEMPLATES, fill  # noqa: PLC0415 - reads files
+
+    if not kind:
+        if not session.is_table:
+            print_data(session.output, {one.name: one.about for one in TEMPLATES.values()})
+            return
+        width = max(map(len, TEMPLATES))
+        for one in TEMPLATES.values():
+            say(f"{one.name.ljust(width)}  {one.about} ({', '.join(one.blanks)})")
+        return
+    try:
+        say(fill(kind, _pairs(assigned, "--set")).rstrip("\n"))
+    except ValueError as error:
+        raise usage(str(error)) from error
+
+
+def plan(
+    session: Session,
+    file: File,
+    *,
+    mode: ModeOption = "available-now",
+    quick: Quick = False,
+    master: Master = None,
+    remote: Remote = None,
+    conf: Conf = None,
+) -> None:
+    """Draw a pipeline and check all of it without running it.
+
+    The file, the files and topics it names, its SQL as Spark understands it, and what a stream
+    cannot do. Nothing is written anywhere.
+    """
+    from goqueue.spark.pipelines.graph import plan as plan_graph  # noqa: PLC0415
+
+    chosen = read_mode(mode)
+    loaded = load_file(file)
+    graph = plan_graph(loaded.pipeline, chosen)
+    if quick:
+        _show_plan(session, graph, schemas={}, new=[])
+        return
+    new_topics = _check_surroundings(session, loaded, graph)
+    with started(session, loaded.pipeline, master=master, remote=remote, conf=conf) as spark:
+        from goqueue.spark.pipelines.run import analyse  # noqa: PLC0415 - loads PySpark
+
+        graph, bound = analyse(loaded, spark.around, chosen)
+        schemas = {name: rows.schema.simpleString() for name, rows in bound.clean.items()}
+    _show_plan(session, graph, schemas=schemas, new=new_topics)
+
+
+def _check_surroundings(session: Session, loaded: "Loaded", graph: "Graph") -> "list[NewTopic]":
+    """Find out what is missing around a pipeline, all at once; return the topics it will make."""
+    from goqueue.spark.pipelines.files import check_files  # noqa: PLC0415
+    from goqueue.spark.pipelines.problems import Problems  # noqa: PLC0415
+    from goqueue.spark.pipelines.topics import check_topics, needs_broker, topics_on  # noqa: PLC0415
+
+    problems = Problems()
+    check_files(graph, problems)
+    new_topics: list[NewTopic] = []
+    if needs_broker(graph):
+        with connected(session, loaded) as client:
+            new_topics, missing = check_topics(graph, topics_on(client))
+        problems.found += missing.found
+    problems.check(name=f"pipeline {loaded.pipeline.name}")
+    return new_topics
+
+
+def connected(session: Session, loaded: "Loaded") -> Any:  # noqa: ANN401 - loaded late
+    """Return a client of the broker a pipeline talks to."""
+    address = session.asked_address or loaded.pipeline.servers or session.address
+    knock(address, session.timeout_ms / 1_000)
+    import goqueue  # noqa: PLC0415
+
+    return goqueue.connect(address, timeout=session.timeout_ms / 1_000, api_key=session.api_key)
+
+
+def _show_plan(
+    session: Session, graph: "Graph", *, schemas: Mapping[str, str], new: "list[NewTopic]"
+) -> None:
+    if session.is_table:
+        draw_graph(graph, schemas, new)
+        return
+    pipeline = graph.pipeline
+    parts = [
+        {
+            "name": name,
+            "what": graph.part(name).label,
+            "inputs": list(graph.inputs[name]),
+            "stream": name in graph.streams,
+            "schema": schemas.get(name),
+            "expectations": [
+                {"name": rule.name, "rule": rule.rule, "else": rule.otherwise.value}
+                for rule in pipeline.expectations.get(name, ())
+            ],
+        }
+        for name in graph.order
+    ]
+    sinks = [
+        {"name": sink.name, "from": sink.input, "what": sink.label}
+        for sink in pipeline.sinks.values()
+    ]
+    print_data(
+        session.output,
+        {
+            "name": pipeline.name,
+            "parts": parts,
+            "sinks": sinks,
+            "unused": list(graph.unused),
+            "new_topics": [one.name for one in new],
+        },
+    )
+
+
+def run(
+    session: Session,
+    file: File,
+    *,
+    mode: ModeOption = "available-now",
+    state: State = None,
+    metrics_port: MetricsPort = None,
+    master: Master = None,
+    remote: Remote = None,
+    conf: Conf = None,
+) -> None:
+    """Run a pipeline. Killed or stopped, the next run goes on where it was.
+
+    Ctrl-C and `goqueue pipeline stop` end it; nothing is lost or doubled by that.
+    """
+    chosen = read_mode(mode)
+    loaded = load_file(file)
+    from goqueue.spark.pipelines.graph import plan as plan_graph  # noqa: PLC0415
+
+    graph = plan_graph(loaded.pipeline, chosen)
+    new_topics = _check_surroundings(session, loaded, graph)
+    log = _log_file(loaded, state)
+    with (
+        _stop_signal() as stop,
+        started(
+            session, loaded.pipeline, master=master, remote=remote, conf=conf, log=log
+        ) as spark,
+    ):
+        if new_topics:
+            from goqueue.spark.pipelines.topics import make_topics  # noqa: PLC0415
+
+            with connected(session, loaded) as client:
+                make_topics(client, new_topics)
+        _run(session, loaded, spark, stop, mode=mode, file=file, state=state, port=metrics_port)
+
+
+def _log_file(loaded: "Loaded", state: Path | None) -> Path:
+    """Return where Spark writes what nobody asked for, beside the state of the pipeline."""
+    from goqueue.spark.pipelines.state import DEFAULT_ROOT, StateFolder  # noqa: PLC0415
+
+    root = Path(DEFAULT_ROOT) if state is None else state
+    folder = StateFolder(root, loaded.pipeline.name)
+    folder.path.mkdir(parents=True, exist_ok=True)
+    return folder.path / "spark.log"
+
+
+def _run(
+    session: Session,
+    loaded: "Loaded",
+    spark: Started,
+    stop: threading.Event,
+    *,
+    mode: str,
+    file: Path,
+    state: Path | None,
+    port: int | None,
+) -> None:
+    from goqueue.spark.pipelines.metrics import PipelineMetrics  # noqa: PLC0415
+    from goqueue.spark.pipelines.run import RunOptions  # noqa: PLC0415
+    from goqueue.spark.pipelines.run import run as run_pipeline  # noqa: PLC0415
+    from goqueue.spark.pipelines.state import DEFAULT_ROOT  # noqa: PLC0415
+
+    metrics = PipelineMetrics()
+    if port is not None:
+        remark(f"metrics on http://127.0.0.1:{metrics.serve(port)}/metrics")
+    with LiveScreen(is_wanted=session.is_table and sys.stderr.isatty()) as screen:
+
+        def watch(run_state: Any) -> None:  # noqa: ANN401 - loaded late
+            metrics.update(run_state)
+            screen.update(run_state)
+
+        options = RunOptions(
+            mode=read_mode(mode),
+            state_root=Path(DEFAULT_ROOT) if state is None else state,
+            file=str(file),
+            watch=watch,
+            stop=stop,
+        )
+        quiet_loggers()
+        ended = run_pipeline(loaded, spark.around, options)
+    tell_run(session, ended)
+
+
+@contextmanager
+def _stop_signal() -> Iterator[threading.Event]:
+    """Turn the signals that end programs into a wish to stop; the second one is obeyed at once."""
+    stop = threading.Event()
+
+    def wish(number: int, frame: FrameType | None) -> None:
+        del frame
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+        remark(f"stopping ({signal.Signals(number).name}); once more ends it at once")
+
+    before = {number: signal.signal(number, wish) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _pairs(given: list[str] | None, option: str) -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    for one in given or []:
+        name, equals, value = one.partition("=")
+        if not equals or not name:
+            raise Failure(f"{option} {one}: write NAME=VALUE", code="usage", exit_code=2)
+        pairs[name] = value
+    return pairs

@@ -1,0 +1,84 @@
+"""The gathering half of a transactional producer: messages belong to the transaction that is open.
+
+Nobody sees a message before the commit, so piles need not hurry: most transactions are one pile,
+which goes out in one request together with the commit.
+"""
+
+from time import time_ns
+
+from goqueue.base.errors import GoQueueError
+from goqueue.base.units import NS_PER_MS
+from goqueue.client.producer import Gatherer
+from goqueue.client.transaction_sender import TxSender
+from goqueue.wire.calls import ProducerIdentity
+
+
+class TxGatherer(Gatherer):
+    """Gathers messages of transactions for one topic."""
+
+    sender_type = TxSender
+    linger_ms_min = 50
+    """A pile waits at least so long for the commit, which is what gets messages out."""
+    _sender: TxSender
+
+    def open(self, transaction: int, identity: ProducerIdentity) -> None:
+        """Take messages, which belong to a transaction of somebody."""
+        self._sender.identify(identity)
+        with self._lock:
+            assert not len(self._pile), "what was gathered before was sealed"
+            self._transaction = transaction
+            self._closed = None
+            self.failure = None
+
+    @property
+    def is_all_handed_over(self) -> bool:
+        """Tell whether nothing is gathered that the sender does not have."""
+        return self._pile.previous is None and not len(self._pile)
+
+    @property
+    def rows_sent(self) -> int | None:
+        """Return how many messages of the transaction there are, if all of them are under way."""
+        is_sent = self._sender.is_all_sent and self.failure is None and self._pile.previous is None
+        return self._sender.rows if is_sent else None
+
+    @property
+    def is_spoiled(self) -> bool:
+        """Tell whether the broker must give a new life before more is sent."""
+        return self._sender.is_spoiled
+
+    async def shut_and_commit(
+        self, reason: GoQueueError, *, rows_elsewhere: int, token: str
+    ) -> bool:
+        """Send what was gathered with a request that commits, too; tell whether it has.
+
+        Where the broker did not say so it may have all the same: ask for the end by itself.
+        """
+        self._sender.commit_with_last(rows_elsewhere, token)
+        self.shut(reason)
+        await self.flush()
+        failure = self._sender.end_failure
+        if failure is not None and not failure.retryable:
+            raise failure
+        return self._sender.is_ended
+
+    async def abandon(self, reason: GoQueueError, *, grace_s: float) -> None:
+        """Send no more; wait a little for answers that are under way."""
+        self._submit()
+        await self._sender.abandon(reason, grace_s=grace_s)
+
+    def _linger_over(self) -> None:
+        """Send what has waited long enough. The timer of one pile serves those behind it, too."""
+        left_ms = self._linger_ms - self._age_ms()
+        if left_ms > 0:
+            self._loop.call_later(left_ms / 1_000, self._linger_over)
+        else:
+            super()._linger_over()
+
+    def _age_ms(self) -> float:
+        """Return for how long the current pile was gathered; long ago if there is none."""
+        rows = self._pile.rows
+        if not rows:
+            return self._linger_ms
+        moment = rows[2]
+        begun_ns = int(moment[0] if isinstance(moment, tuple) else moment)
+        return max(time_ns() - begun_ns, 0) / NS_PER_MS

@@ -1,0 +1,1 @@
+"""Typed columns: values of a topic decoded by the schema it is registered under."""

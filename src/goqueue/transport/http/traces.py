@@ -1,0 +1,222 @@
+"""Traces over HTTP: the latest, one by its id, and those that fit a description."""
+
+from http import HTTPStatus
+from typing import Final
+
+from starlette.responses import Response
+
+from goqueue.base.errors import InvalidRequestError
+from goqueue.base.limits import TRACE_PAGE_MAX
+from goqueue.base.units import NS_PER_MS, NS_PER_US, parse_duration_ms
+from goqueue.core.tracing.ids import parse_trace_id
+from goqueue.core.tracing.kinds import STATUSES
+from goqueue.core.tracing.note import Span
+from goqueue.core.tracing.search import Wanted
+from goqueue.core.tracing.timeline import Trace
+from goqueue.runtime.broker import Broker
+from goqueue.transport.http.call import Call
+from goqueue.transport.http.operation import Operation, Parameter
+from goqueue.transport.http.reply import json_reply
+from goqueue.wire.http.traces import (
+    TraceFilter,
+    TraceList,
+    TraceResults,
+    TraceSpan,
+    TraceStats,
+    TraceStory,
+    TraceSummary,
+)
+from goqueue.wire.times import format_time_us, parse_moment_us
+
+TAG: Final = "traces"
+LIMIT_DEFAULT: Final = 100
+
+_LIMIT: Final = Parameter(
+    name="limit", kind="integer", default=LIMIT_DEFAULT,
+    text=f"Most traces to return; at most {TRACE_PAGE_MAX}.",
+)  # fmt: skip
+_FILTERS: Final = (
+    Parameter(name="topic", text="Where messages are, or were moved to."),
+    Parameter(name="partition", kind="integer", default=-1, text="Of which partition; -1: any."),
+    Parameter(name="offset", kind="integer", default=-1, text="At which offset; -1: at any."),
+    Parameter(name="key", text="The key of the messages."),
+    Parameter(name="consumer_group", text="A group that had them."),
+    Parameter(name="status", text=f"How they stand: {', '.join(STATUSES)}."),
+    Parameter(name="start", text="Not over before this time (RFC 3339)."),
+    Parameter(name="end", text="Begun by this time (RFC 3339)."),
+    Parameter(name="min_duration", text='Took so long at least, e.g. "250ms".'),
+    Parameter(name="max_duration", text='Took so long at most, e.g. "5s".'),
+    _LIMIT,
+)
+
+
+class TraceRoutes:
+    """Answers about what happened to messages."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._tracing = broker.tracing
+
+    def operations(self) -> tuple[Operation, ...]:
+        """Return what can be asked about traces."""
+        bad, absent = HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND
+        return (
+            Operation(
+                method="GET", path="/traces", answer=self.list_traces, tag=TAG, reply=TraceList,
+                parameters=(_LIMIT,), errors=(bad,),
+            ),
+            Operation(
+                method="GET", path="/traces/search", answer=self.search_traces, tag=TAG,
+                reply=TraceResults, parameters=_FILTERS, errors=(bad,),
+            ),
+            Operation(
+                method="GET", path="/traces/stats", answer=self.show_trace_stats, tag=TAG,
+                reply=TraceStats,
+            ),
+            Operation(
+                method="GET", path="/traces/{trace_id}", answer=self.find_trace, tag=TAG,
+                reply=TraceStory, errors=(bad, absent),
+            ),
+        )  # fmt: skip
+
+    async def list_traces(self, call: Call) -> Response:
+        """Return the traces of the messages that came last."""
+        found = await self._tracing.query.search(Wanted(), limit=_limit(call))
+        return json_reply(TraceList(traces=[_summary(one) for one in found], total=len(found)))
+
+    async def search_traces(self, call: Call) -> Response:
+        """Return traces that fit a description, those that began last first."""
+        query = _filter(call)
+        wanted = _wanted(query)
+        key = None if query.key is None else query.key.encode()
+        found = await self._tracing.query.search(wanted, limit=query.limit, key=key)
+        traces = [_summary(one) for one in found]
+        return json_reply(TraceResults(traces=traces, total=len(traces), query=query))
+
+    async def find_trace(self, call: Call) -> Response:
+        """Return everything that happened under a trace id, in order."""
+        trace_id = parse_trace_id(call.path["trace_id"])
+        if trace_id is None:
+            raise InvalidRequestError("invalid trace ID format")
+        return json_reply(_story(await self._tracing.query.find(trace_id)))
+
+    async def show_trace_stats(self, _: Call) -> Response:
+        """Return how much is traced and kept."""
+        tracing = self._tracing
+        ring = tracing.tracer.ring
+        stats = TraceStats(
+            enabled=tracing.is_enabled,
+            spans_in_buffer=ring.spans,
+            buffer_capacity=ring.spans_max,
+            traces_indexed=await tracing.query.message_count(),
+            sampling_rate=tracing.rate,
+            exporters_enabled=list(tracing.exporters),
+        )
+        return json_reply(stats)
+
+
+def _limit(call: Call) -> int:
+    return min(call.number("limit", default=LIMIT_DEFAULT, least=1), TRACE_PAGE_MAX)
+
+
+def _filter(call: Call) -> TraceFilter:
+    partition = call.number("partition", default=-1, least=-1)
+    offset = call.number("offset", default=-1, least=-1)
+    return TraceFilter(
+        topic=call.text("topic"),
+        partition=partition if partition >= 0 else None,
+        offset=offset if offset >= 0 else None,
+        key=call.text("key"),
+        consumer_group=call.text("consumer_group"),
+        status=call.text("status"),
+        start=call.text("start"),
+        end=call.text("end"),
+        min_duration=call.text("min_duration"),
+        max_duration=call.text("max_duration"),
+        limit=_limit(call),
+    )
+
+
+def _wanted(query: TraceFilter) -> Wanted:
+    if query.status is not None and query.status not in STATUSES:
+        raise InvalidRequestError(f"invalid status: must be one of {', '.join(STATUSES)}")
+    return Wanted(
+        topic=query.topic,
+        partition=query.partition,
+        offset=query.offset,
+        group=query.consumer_group,
+        status=query.status,
+        start_ns=_moment("start", query.start),
+        end_ns=_moment("end", query.end),
+        duration_min_ns=_duration("min_duration", query.min_duration),
+        duration_max_ns=_duration("max_duration", query.max_duration),
+    )
+
+
+def _moment(name: str, text: str | None) -> int | None:
+    if text is None:
+        return None
+    try:
+        return parse_moment_us(text) * NS_PER_US
+    except ValueError as error:
+        raise InvalidRequestError(f"invalid {name}: {error}") from error
+
+
+def _duration(name: str, text: str | None) -> int | None:
+    if text is None:
+        return None
+    try:
+        return parse_duration_ms(text) * NS_PER_MS
+    except ValueError as error:
+        raise InvalidRequestError(f"invalid {name}: {error}") from error
+
+
+def _time(at_ns: int) -> str:
+    return format_time_us(at_ns // NS_PER_US)
+
+
+def _summary(trace: Trace) -> TraceSummary:
+    first = trace.first
+    return TraceSummary(
+        trace_id=trace.trace_id,
+        topic=first.topic,
+        partition=first.partition,
+        offset=first.offset,
+        start_time=_time(trace.start_ns),
+        end_time=_time(trace.end_ns),
+        duration_ms=trace.duration_ns / NS_PER_MS,
+        status=trace.status,
+        span_count=len(trace.spans),
+    )
+
+
+def _story(trace: Trace) -> TraceStory:
+    first = trace.first
+    return TraceStory(
+        trace_id=trace.trace_id,
+        topic=first.topic,
+        partition=first.partition,
+        offset=first.offset,
+        start_time=_time(trace.start_ns),
+        end_time=_time(trace.end_ns),
+        duration_ms=trace.duration_ns / NS_PER_MS,
+        status=trace.status,
+        spans=[_span(span) for span in trace.spans],
+    )
+
+
+def _span(span: Span) -> TraceSpan:
+    return TraceSpan(
+        span_id=span.span_id,
+        event_type=span.event_type,
+        timestamp=_time(span.timestamp_ns),
+        topic=span.topic,
+        partition=span.partition,
+        offset=span.offset,
+        parent_span_id=span.parent_span_id,
+        consumer_group=span.consumer_group,
+        consumer_id=span.consumer_id,
+        duration_ns=span.duration_ns,
+        error=span.error,
+        attributes=dict(span.attributes) if span.attributes else None,
+    )
