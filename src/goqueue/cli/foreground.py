@@ -28,7 +28,6 @@ from goqueue.config.model import BrokerConfig
 from goqueue.observability.logging import configure_logging, get_logger
 from goqueue.transport.server import Server
 
-STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 STOP_GRACE_MS: Final = 10 * SECOND_MS
 """Time for the last sync beyond what is waited for requests under way."""
 
@@ -51,8 +50,10 @@ def run_broker(loaded: Loaded, *, is_terminal: bool) -> None:
 async def _serve(config: BrokerConfig, *, is_terminal: bool) -> None:
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
-    for number in STOP_SIGNALS:
-        loop.add_signal_handler(number, stopping.set)
+    loop.add_signal_handler(signal.SIGINT, stopping.set)
+    # Not one of the loop's handlers: a loop that closes takes those away, and a supervisor that
+    # repeats itself just then would kill a broker that has stopped cleanly.
+    signal.signal(signal.SIGTERM, lambda *_: loop.call_soon_threadsafe(stopping.set))
     server = Server(config)
     try:
         await server.start()
@@ -72,6 +73,7 @@ async def _serve(config: BrokerConfig, *, is_terminal: bool) -> None:
     if is_terminal:
         _welcome(config, native=server.native_address, http=server.http_address)
     await stopping.wait()
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     # Somebody who presses Ctrl-C again means it; what was acknowledged is on disk already.
     loop.remove_signal_handler(signal.SIGINT)
     log.info("stopping", again="a second Ctrl-C stops at once")
