@@ -1,11 +1,18 @@
 """Settings shared by all tests."""
 
+import signal
+
 import pytest
 from hypothesis import settings
 
 # A busy machine must not fail a property: time limits belong to benchmarks.
 settings.register_profile("goqueue", deadline=None, print_blob=True)
 settings.load_profile("goqueue")
+
+# Whoever starts the tests in the background has Ctrl-C ignored, and so would every program they
+# start; but some of those are to be stopped by it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -143,6 +143,7 @@ def test_it_watches_on_a_terminal_until_ctrl_c(broker: BrokerProcess) -> None:
             seen += os.read(master, 65_536)
     process.send_signal(signal.SIGINT)
     while process.poll() is None:
+        assert time.monotonic() < deadline, "it goes on"
         # A terminal nobody reads keeps its program from ending.
         if select.select([master], [], [], 0.1)[0]:
             try:
