@@ -124,13 +124,13 @@ class GoQueueClient(Client):
         return seconds
 
     def publish_each(self, topic: str, pace: Pace, *, value_bytes: int) -> list[float]:
-        """Send and wait for the result."""
+        """Publish and wait for the place."""
         latencies = []
         with goqueue.connect(self.address) as client:
             producer = client.producer(topic, linger_ms=0)
             for _ in pace.ticks():
                 start = time.perf_counter()
-                producer.send(stamped(value_bytes), key=b"key").result()
+                producer.publish(stamped(value_bytes), key=b"key")
                 latencies.append(time.perf_counter() - start)
             producer.close()
         return latencies

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from goqueue.client.consumer_options import Refusal
     from goqueue.client.delivery import Delivery
     from goqueue.client.pile import Place, SendFuture
-    from goqueue.client.sync import Client, Producer
+    from goqueue.client.producer_sync import Producer
+    from goqueue.client.sync import Client
     from goqueue.client.transaction_detached import Detached
     from goqueue.core.record.message import Message, Priority
     from goqueue.embedded import open_embedded as open  # noqa: A004 - reads as goqueue.open(…)
@@ -48,7 +49,7 @@ _HOMES = {
     "Message": ("goqueue.core.record.message", "Message"),
     "Place": ("goqueue.client.pile", "Place"),
     "Priority": ("goqueue.core.record.message", "Priority"),
-    "Producer": ("goqueue.client.sync", "Producer"),
+    "Producer": ("goqueue.client.producer_sync", "Producer"),
     "Refusal": ("goqueue.client.consumer_options", "Refusal"),
     "SendFuture": ("goqueue.client.pile", "SendFuture"),
     "connect": ("goqueue.client.connect", "connect"),

@@ -8,6 +8,7 @@ import pytest
 import goqueue
 from tests.acceptance.served import Served
 from tests.cli.running import BrokerProcess
+from tests.client.proxy import Proxy
 
 _numbers = count()
 
@@ -17,6 +18,13 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     broker = BrokerProcess(tmp_path_factory.mktemp("broker") / "data")
     yield broker.native
     assert broker.stop() == 0
+
+
+@pytest.fixture
+def proxy(address: str) -> Iterator[Proxy]:
+    """Give a bad network before the broker."""
+    with Proxy(address) as between:
+        yield between
 
 
 @pytest.fixture

@@ -56,6 +56,10 @@ class Proxy:
         """Say what becomes of the next requests of a kind; the others pass."""
         self._plans[operation].extend(fates)
 
+    def plans_end(self) -> None:
+        """Let everything pass from now on."""
+        self._plans.clear()
+
     def cut(self) -> None:
         """End every connection."""
         for one in list(self.sockets):

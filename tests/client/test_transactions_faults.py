@@ -12,12 +12,6 @@ from tests.client.proxy import Fate, Proxy
 
 
 @pytest.fixture
-def proxy(address: str) -> Iterator[Proxy]:
-    with Proxy(address) as between:
-        yield between
-
-
-@pytest.fixture
 def far(proxy: Proxy) -> Iterator[goqueue.Client]:
     with goqueue.connect(proxy.address, timeout=20) as client:
         yield client

@@ -178,7 +178,7 @@ def _latencies_ms(client: "Client", topic: str, load: Load) -> Iterator[float]:
     with client.producer(topic, linger_ms=0) as producer:
         for _ in range(load.singles):
             started = time.perf_counter()
-            producer.send(value).result()
+            producer.publish(value)
             yield (time.perf_counter() - started) * 1_000
 
 

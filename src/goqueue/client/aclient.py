@@ -5,7 +5,7 @@ import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Self
+from typing import Self, Unpack
 
 import pyarrow as pa
 
@@ -16,7 +16,7 @@ from goqueue.client.consumer_options import ConsumerOptions
 from goqueue.client.delays import Delay, Delayed, delayed_of, named, rescheduled
 from goqueue.client.dlq import AsyncDlqCalls
 from goqueue.client.link import Answer, Link, ReplyHeader, call, decode, retry
-from goqueue.client.pile import SendFuture
+from goqueue.client.pile import Place, SendFuture
 from goqueue.client.positions import Position, resolve, time_of
 from goqueue.client.producer import Gatherer
 from goqueue.client.producer_options import ProducerOptions
@@ -29,11 +29,12 @@ from goqueue.client.reader import (
     messages_in,
 )
 from goqueue.client.schemas import AsyncSchemas
+from goqueue.client.special import PublishFields
 from goqueue.client.trace_calls import AsyncTraceCalls
 from goqueue.client.transaction import AsyncTransaction, required
 from goqueue.client.transaction_calls import AsyncTxCalls
 from goqueue.client.transaction_session import TxSession
-from goqueue.core.record.message import Message, Priority
+from goqueue.core.record.message import Message
 from goqueue.wire import calls, group_calls
 from goqueue.wire.delayed_calls import DelayedList, ListDelayed
 from goqueue.wire.overview_calls import Overview
@@ -88,33 +89,17 @@ class AsyncProducer:
         else:
             self._gatherer.learn(len(state.partitions))
 
-    def send(  # noqa: PLR0913 - each is a field of a message
-        self,
-        value: bytes | None,
-        *,
-        key: bytes | None = None,
-        headers: Mapping[str, bytes | str] | None = None,
-        priority: Priority | str | int | None = None,
-        partition: int | None = None,
-        dedup_id: bytes | str | None = None,
-        timestamp: datetime | None = None,
-        delay: Delay | None = None,
-        deliver_at: datetime | None = None,
-        delay_id: str | None = None,
+    def send(
+        self, value: bytes | None, *, key: bytes | None = None, **fields: Unpack[PublishFields]
     ) -> SendFuture:
         """Queue one message. A full buffer raises BufferFullError; ``drain`` waits for room."""
-        return self._gatherer.send(
-            value,
-            key=key,
-            headers=headers,
-            priority=priority,
-            partition=partition,
-            dedup_id=dedup_id,
-            timestamp=timestamp,
-            delay=delay,
-            deliver_at=deliver_at,
-            delay_id=delay_id,
-        )
+        return self._gatherer.send(value, key, **fields)
+
+    async def publish(
+        self, value: bytes | None, *, key: bytes | None = None, **fields: Unpack[PublishFields]
+    ) -> Place:
+        """Publish one message without lingering and return where it is."""
+        return await self.send(value, key=key, **fields)
 
     def transaction(self) -> AsyncTransaction:
         """Return a transaction, to be used with ``async with``; needs a ``transactional_id``."""

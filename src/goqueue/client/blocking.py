@@ -55,7 +55,7 @@ class BlockingLink:
 
     def __init__(self, address: str, *, timeout_s: float, api_key: str | None = None) -> None:
         self._address = parse_address(address)
-        self._timeout_s = timeout_s
+        self._timeout_s = self._timeout_s_max = timeout_s
         self._api_key = api_key
         self._socket: socket.socket | None = None
         self._correlation = 0
@@ -63,9 +63,17 @@ class BlockingLink:
     def __repr__(self) -> str:
         return f"<BlockingLink {self._address[0]}:{self._address[1]}>"
 
-    def request(self, operation: Operation, header: calls.Call) -> Answer:
+    def limit(self, seconds: float) -> None:
+        """Wait no longer than this for what is asked from now on, nor than is usual."""
+        self._timeout_s = min(seconds, self._timeout_s_max)
+        if self._socket is not None:
+            self._socket.settimeout(self._timeout_s)
+
+    def request(
+        self, operation: Operation, header: calls.Call, payload: Sequence[Buffer] = ()
+    ) -> Answer:
         """Send a request and wait for its reply."""
-        self.send(operation, header)
+        self.send(operation, header, payload)
         return self.receive()
 
     def send(self, operation: Operation, header: calls.Call, payload: Sequence[Buffer] = ()) -> int:

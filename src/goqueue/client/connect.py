@@ -1,5 +1,7 @@
 """Connecting to a broker from ordinary code."""
 
+from functools import partial
+
 from goqueue.client.blocking import BlockingLink
 from goqueue.client.chunks import ChunkSource
 from goqueue.client.consumer_channel import SocketChannel
@@ -14,13 +16,13 @@ def connect(
     """Connect to a broker, or raise at once. ``timeout`` bounds each later call, in seconds."""
     thread = LoopThread("goqueue-client")
     link = NativeLink(address, timeout_s=timeout, api_key=api_key)
+    open_link = partial(BlockingLink, address, timeout_s=timeout, api_key=api_key)
     client = Client(
         link,
         thread,
-        open_source=lambda: ChunkSource(
-            BlockingLink(address, timeout_s=timeout, api_key=api_key), timeout_s=timeout
-        ),
+        open_source=lambda: ChunkSource(open_link(), timeout_s=timeout),
         open_channel=lambda: SocketChannel(address, timeout_s=timeout, api_key=api_key),
+        open_link=open_link,
         timeout_s=timeout,
     )
     try:

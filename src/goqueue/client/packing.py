@@ -58,15 +58,14 @@ class Packing:
 
     def _only(self, pile: Pile) -> Part:
         """Return a pile of one message as a part, without the machinery for many."""
-        extra = pile.extras.get(0)
-        key = pile.keys[0]
-        if extra is not None and extra.partition is not None:
-            partition = extra.partition
-        elif key is not None:
-            partition = mmh3_32_uintdigest(key) % self.partitions
-        else:
-            partition = self._take_turn()
+        partition = self.partition_of(pile.keys[0], pile.extras.get(0))
         return Part(partition, _FIRST_ROW, PackedRows([_draft(pile, 0)]))
+
+    def partition_of(self, key: bytes | None, extra: Extra | None) -> int:
+        """Return where a message goes."""
+        if extra is not None and extra.partition is not None:
+            return extra.partition
+        return self._take_turn() if key is None else mmh3_32_uintdigest(key) % self.partitions
 
     def _take_turn(self) -> int:
         turn = self._turn
@@ -168,13 +167,21 @@ def _drafts(pile: Pile, rows: Numbers) -> list[Draft]:
 
 
 def _draft(pile: Pile, row: int) -> Draft:
-    extra = pile.extras.get(row)
-    time_us = pile.times_ns[row] // NS_PER_US
+    return draft_of(
+        pile.values[row],
+        pile.keys[row],
+        time_us=pile.times_ns[row] // NS_PER_US,
+        extra=pile.extras.get(row),
+    )
+
+
+def draft_of(value: bytes | None, key: bytes | None, *, time_us: int, extra: Extra | None) -> Draft:
+    """Return a message as it is packed."""
     if extra is None:
-        return Draft(value=pile.values[row], key=pile.keys[row], timestamp_us=time_us)
+        return Draft(value=value, key=key, timestamp_us=time_us)
     return Draft(
-        value=pile.values[row],
-        key=pile.keys[row],
+        value=value,
+        key=key,
         timestamp_us=time_us,
         headers=extra.headers,
         priority=Priority.NORMAL if extra.priority is None else extra.priority,

@@ -58,7 +58,12 @@ class Outcome(msgspec.Struct, frozen=True):
 
     def refusal(self, row: int) -> SchemaViolationError:
         """Return why a row of this outcome did not fit its schema."""
-        return SchemaViolationError(self.misfits.get(row, "the message does not fit its schema"))
+        return misfit(self.misfits, row)
+
+
+def misfit(reasons: Mapping[int, str], row: int) -> SchemaViolationError:
+    """Return why a row did not fit its schema."""
+    return SchemaViolationError(reasons.get(row, "the message does not fit its schema"))
 
 
 class Part(NamedTuple):

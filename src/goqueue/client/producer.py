@@ -223,6 +223,12 @@ class Gatherer:
         else:
             self._loop.call_soon_threadsafe(self._submit)
 
+    @property
+    def is_idle(self) -> bool:
+        """Tell whether nothing is gathered and everything that was sent is settled."""
+        with self._lock:
+            return not len(self._pile) and not self._buffered
+
     def _holds_lock(self) -> bool:
         try:
             self._held.notify(0)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from datetime import datetime
 from time import time_ns
-from typing import Final
+from typing import Final, TypedDict
 
 from goqueue.base.errors import InvalidRequestError
 from goqueue.base.limits import DEDUP_ID_BYTES_MAX, TIMESTAMP_AHEAD_MS_MAX
@@ -30,6 +30,40 @@ Special = tuple[
 
 PLAIN: Final = (None,) * 8
 """What nearly every message is sent with."""
+
+
+class SendFields(TypedDict, total=False):
+    """What a message may have beside its key and value."""
+
+    headers: Mapping[str, bytes | str] | None
+    priority: Priority | str | int | None
+    partition: int | None
+    timestamp: datetime | None
+    delay: Delay | None
+    deliver_at: datetime | None
+    delay_id: str | None
+
+
+class PublishFields(SendFields, total=False):
+    """What a message outside transactions may have beside its key and value."""
+
+    dedup_id: bytes | str | None
+
+
+def special_of(fields: PublishFields) -> Special:
+    """Return fields by name in the order in which they are checked."""
+    if unknown := fields.keys() - PublishFields.__annotations__.keys():
+        raise TypeError(f"a message has no {', '.join(sorted(unknown))}")
+    return (
+        fields.get("headers"),
+        fields.get("priority"),
+        fields.get("partition"),
+        fields.get("dedup_id"),
+        fields.get("timestamp"),
+        fields.get("delay"),
+        fields.get("deliver_at"),
+        fields.get("delay_id"),
+    )
 
 
 def extra_of(special: Special, *, partitions: int, is_in_transaction: bool) -> tuple[Extra, int]:

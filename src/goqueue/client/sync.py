@@ -4,13 +4,14 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager
 from datetime import datetime
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 import pyarrow as pa
 
 from goqueue.base.errors import ClosedError
 from goqueue.client.aclient import DEFAULT_PARTITIONS, AsyncClient
 from goqueue.client.arrow import Columns
+from goqueue.client.blocking import BlockingLink
 from goqueue.client.chunks import ChunkSource
 from goqueue.client.consumer import Consumer
 from goqueue.client.consumer_channel import Channel
@@ -20,111 +21,20 @@ from goqueue.client.delays import Delay, Delayed
 from goqueue.client.dlq import DlqCalls
 from goqueue.client.link import Link
 from goqueue.client.loop_thread import LoopThread
-from goqueue.client.pile import SendFuture
 from goqueue.client.positions import Position
-from goqueue.client.producer import Gatherer
 from goqueue.client.producer_options import ProducerOptions
+from goqueue.client.producer_sync import Producer
+from goqueue.client.publisher import Publisher
 from goqueue.client.reader import READ_COMMITTED, Chunk, OnHidden, ReadOptions, runs_in
 from goqueue.client.schemas import Schemas
 from goqueue.client.stream import Item, Stream
 from goqueue.client.trace_calls import TraceCalls
-from goqueue.client.transaction import Transaction, required
 from goqueue.client.transaction_calls import TxCalls
-from goqueue.client.transaction_session import TxSession
-from goqueue.core.record.message import Message, Priority
+from goqueue.core.record.message import Message
 from goqueue.wire.calls import CompactedPart, TopicState, TopicSummary
 from goqueue.wire.group_calls import GroupState, GroupSummary
 from goqueue.wire.overview_calls import Overview
 from goqueue.wire.queue_calls import Progress
-
-
-class Send(Protocol):
-    """The call made per message."""
-
-    def __call__(  # noqa: PLR0913 - each is a field of a message
-        self,
-        value: bytes | None,
-        *,
-        key: bytes | None = None,
-        headers: Mapping[str, bytes | str] | None = None,
-        priority: Priority | str | int | None = None,
-        partition: int | None = None,
-        dedup_id: bytes | str | None = None,
-        timestamp: datetime | None = None,
-        delay: Delay | None = None,
-        deliver_at: datetime | None = None,
-        delay_id: str | None = None,
-    ) -> SendFuture:
-        """Queue one message and return its future."""
-        ...
-
-
-class Producer:
-    """Publishes to one topic. Safe to share between threads."""
-
-    send: Send
-    """Queue one message and return its future; blocks only while the buffer is full."""
-
-    def __init__(
-        self,
-        link: Link,
-        thread: LoopThread,
-        topic: str,
-        *,
-        partitions: int,
-        options: ProducerOptions,
-        timeout_s: float = 30.0,
-    ) -> None:
-        self._topic = topic
-        self._thread = thread
-        self._session: TxSession | None = None
-        if options.transactional_id is None:
-            self._gatherer = Gatherer(link, thread.loop, topic, options, loop_thread=thread.ident)
-            self._gatherer.learn(partitions)
-        else:
-            self._session = TxSession(
-                link, options, thread.loop, loop_thread=thread.ident, timeout_s=timeout_s
-            )
-            thread.run(self._session.start(topic))
-            self._gatherer = self._session.gatherers[topic]
-        self._is_closed = False
-        # An attribute, not a method: one call per message instead of two.
-        self.send = self._gatherer.send
-
-    def __repr__(self) -> str:
-        return f"<Producer of {self._topic}>"
-
-    def transaction(self) -> Transaction:
-        """Return a transaction, to be used with ``with``; needs a ``transactional_id``."""
-        return Transaction(required(self._session), self._topic, self._thread.run)
-
-    @property
-    def last_token(self) -> str:
-        """The token of the last commit under this transactional id; empty if it had none."""
-        return required(self._session).token
-
-    def flush(self, timeout: float | None = None) -> None:
-        """Send what is gathered and wait until every message is settled."""
-        self._thread.run(self._gatherer.flush(), timeout)
-
-    def close(self, timeout: float | None = None) -> None:
-        """Flush and take no more; what is not settled in time fails."""
-        if not self._is_closed:
-            self._is_closed = True
-            if self._session is not None:
-                self._thread.run(self._session.close())
-            self._thread.run(self._gatherer.close(timeout_s=timeout))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 class Client(DlqCalls, TxCalls, TraceCalls):
@@ -139,6 +49,7 @@ class Client(DlqCalls, TxCalls, TraceCalls):
         *,
         open_source: Callable[[], ChunkSource],
         open_channel: Callable[[], Channel],
+        open_link: Callable[[], BlockingLink] | None = None,
         timeout_s: float,
         on_close: Callable[[], None] = lambda: None,
     ) -> None:
@@ -147,6 +58,7 @@ class Client(DlqCalls, TxCalls, TraceCalls):
         self._timeout_s = timeout_s
         self._open_source = open_source
         self._open_channel = open_channel
+        self._open_link = open_link
         self._on_close = on_close
         self._client = AsyncClient(link, timeout_s=timeout_s)
         self.schemas = Schemas(self._client.schemas, thread)
@@ -292,13 +204,17 @@ class Client(DlqCalls, TxCalls, TraceCalls):
     def producer(self, topic: str, *, linger_ms: float = 5, **options: object) -> Producer:
         """Return a producer for a topic; see ProducerOptions for what it takes."""
         chosen = ProducerOptions(linger_ms=linger_ms, **options)  # type: ignore[arg-type]
-        state = self.describe_topic(topic)
+        partitions = len(self.describe_topic(topic).partitions)
+        publisher = None
+        if self._open_link is not None and chosen.transactional_id is None:
+            publisher = Publisher(self._open_link(), topic, partitions=partitions, options=chosen)
         producer = Producer(
             self._link,
             self._thread,
             topic,
-            partitions=len(state.partitions),
+            partitions=partitions,
             options=chosen,
+            publisher=publisher,
             timeout_s=self._timeout_s,
         )
         self._producers.append(producer)

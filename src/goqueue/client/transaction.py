@@ -5,33 +5,19 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from datetime import datetime
 from logging import getLogger
 from types import TracebackType
-from typing import Any, Protocol, Self, TypedDict, Unpack
+from typing import Any, Protocol, Self, Unpack
 
 from goqueue.base.errors import GoQueueError, InvalidTransactionStateError
-from goqueue.client.delays import Delay
 from goqueue.client.delivery import Delivery
 from goqueue.client.pile import SendFuture
+from goqueue.client.special import SendFields
 from goqueue.client.transaction_detached import Detached
 from goqueue.client.transaction_hold import Holds
 from goqueue.client.transaction_session import Offsets, TxSession
-from goqueue.core.record.message import Priority
 
 log = getLogger("goqueue.transaction")
-
-
-class SendFields(TypedDict, total=False):
-    """What a message may have beside its key and value."""
-
-    headers: Mapping[str, bytes | str] | None
-    priority: Priority | str | int | None
-    partition: int | None
-    timestamp: datetime | None
-    delay: Delay | None
-    deliver_at: datetime | None
-    delay_id: str | None
 
 
 class Run(Protocol):

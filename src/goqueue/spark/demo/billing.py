@@ -17,7 +17,8 @@ from goqueue.spark.demo.orders import Order
 if TYPE_CHECKING:
     from goqueue.client.consumer import Consumer
     from goqueue.client.delivery import Delivery
-    from goqueue.client.sync import Client, Producer
+    from goqueue.client.producer_sync import Producer
+    from goqueue.client.sync import Client
     from goqueue.client.transaction import Transaction
 
 GROUP: Final = "billing"
