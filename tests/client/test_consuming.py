@@ -70,11 +70,10 @@ def test_a_lease_that_is_over(broker: goqueue.Client, orders: str, group: str) -
     """What is not settled in time is delivered again; the late ack is refused and told."""
     publish(broker, orders, 1)
     refused: list[goqueue.Refusal] = []
-    with broker.consumer(
-        group, [orders], visibility_timeout="1s", on_refused=refused.append
-    ) as consumer:
+    with broker.consumer(group, [orders], on_refused=refused.append) as consumer:
         messages = iter(consumer)
         first = next(messages)
+        first.extend("500ms")
         second = next(messages)
         first.ack()
         consumer.flush()
@@ -89,9 +88,11 @@ def test_a_lease_that_is_over(broker: goqueue.Client, orders: str, group: str) -
 def test_flush_raises_what_was_refused(broker: goqueue.Client, orders: str, group: str) -> None:
     """A refusal nobody listens for is raised by the next flush, once."""
     publish(broker, orders, 1)
-    with broker.consumer(group, [orders], visibility_timeout="1s") as consumer:
+    with broker.consumer(group, [orders]) as consumer:
         messages = iter(consumer)
-        first, second = next(messages), next(messages)
+        first = next(messages)
+        first.extend("500ms")
+        second = next(messages)
         first.ack()
         with pytest.raises((StaleReceiptError, ReceiptExpiredError), match="1 settlements"):
             consumer.flush()
@@ -266,12 +267,12 @@ def test_settlements_go_out_by_themselves(broker: goqueue.Client, orders: str, g
 def test_waiting_messages_are_kept(broker: goqueue.Client, orders: str, group: str) -> None:
     """What waits behind a slow handler is extended: it does not expire and is not counted."""
     publish(broker, orders, 4)
-    with broker.consumer(group, [orders], visibility_timeout="1s", max_retries=0) as consumer:
+    with broker.consumer(group, [orders], visibility_timeout="3s", max_retries=0) as consumer:
         messages = iter(consumer)
         first = next(messages)
         first.extend("1m")
         start = first.timestamp_us
-        eventually(lambda: _now_us() - start > 2_500_000)
+        eventually(lambda: _now_us() - start > 6_500_000)
         rest = [next(messages) for _ in range(3)]
         for message in [first, *rest]:
             message.ack()

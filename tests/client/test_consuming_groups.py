@@ -34,6 +34,7 @@ class Worker:
 def test_two_consumers_share(broker: goqueue.Client, orders: str, group: str) -> None:
     """Each partition has one consumer, every message one delivery."""
     first, second = Worker(broker, group, orders), Worker(broker, group, orders)
+    eventually(lambda: _sizes(first, second) == [1, 2], "a share for each")
     publish(broker, orders, 3_000)
     eventually(lambda: len(first.seen) + len(second.seen) >= 3_000)
     eventually(lambda: lag(broker, group) == 0)
@@ -44,6 +45,10 @@ def test_two_consumers_share(broker: goqueue.Client, orders: str, group: str) ->
     assert second.seen
     assert not {one[0] for one in first.seen} & {one[0] for one in second.seen}
     assert set(Counter(first.seen + second.seen).values()) == {1}
+
+
+def _sizes(*workers: Worker) -> list[int]:
+    return sorted(len(worker.consumer.assignment) for worker in workers)
 
 
 @pytest.mark.parametrize("ordering", ["none", "key"])
@@ -116,6 +121,13 @@ def test_shared_mode_has_more_consumers_than_partitions(broker: goqueue.Client, 
     broker.create_topic(topic, partitions=1)
     workers = [Worker(broker, group, topic, mode="shared", prefetch=10) for _ in range(3)]
     values = publish(broker, topic, 3_000)
+
+    def has_each_a_share() -> bool:
+        # Two may be so quick that nothing of the first thousands is left for the third.
+        values.extend(publish(broker, topic, 300))
+        return all(worker.seen for worker in workers)
+
+    eventually(has_each_a_share, "a share for each")
     eventually(lambda: sum(len(worker.seen) for worker in workers) >= len(values))
     for worker in workers:
         worker.close()

@@ -79,12 +79,12 @@ def test_slow_handlers_keep_their_leases(broker: goqueue.Client, orders: str, gr
     """A handler may take several times the visibility timeout, and so may those who wait."""
     publish(broker, orders, 3)
     pause = threading.Event()
-    with broker.consumer(group, [orders], visibility_timeout="1s", max_retries=0) as consumer:
+    with broker.consumer(group, [orders], visibility_timeout="3s", max_retries=0) as consumer:
         handling = Handling(consumer, 3)
 
         def handle(message: goqueue.Delivery) -> None:
             if not handling.seen:
-                pause.wait(2.5)
+                pause.wait(6.5)
             handling.note(message)
 
         consumer.run(handle)
