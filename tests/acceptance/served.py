@@ -13,7 +13,7 @@ from typing import Self
 
 import psutil
 
-SECONDS_MAX = 30
+SECONDS_MAX = 120
 
 
 def free_port() -> int:

@@ -55,7 +55,7 @@ def test_kill_nine_brings_delays_back_and_nothing_early(tmp_path: Path) -> None:
             )
             for row in range(EACH)
         }
-        places = {value: future.result(30) for value, future in futures.items()}
+        places = {value: future.result(60) for value, future in futures.items()}
         sent |= set(places)
         for row in range(0, 60, 6):
             value = b"%d-%d" % (number, row)

@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 
-from tests.cli.running import BrokerProcess
+from tests.cli.running import SECONDS_MAX, BrokerProcess
 
 KILLS = 4
 MEMBERS = 6
@@ -14,13 +14,14 @@ PARTITIONS = 12
 
 
 def post(broker: BrokerProcess, path: str, **body: object) -> Any:
-    reply = httpx.post(f"http://{broker.http}{path}", json=body)
+    reply = httpx.post(f"http://{broker.http}{path}", json=body, timeout=SECONDS_MAX)
     assert reply.status_code in {200, 201}, reply.text
     return reply.json()
 
 
 def show(broker: BrokerProcess) -> Any:
-    shown = httpx.get(f"http://{broker.http}/groups/billing/cooperative").json()
+    path = f"http://{broker.http}/groups/billing/cooperative"
+    shown = httpx.get(path, timeout=SECONDS_MAX).json()
     for member in shown["members"]:
         # By the clock of this process; after a restart everybody was heard of just now.
         del member["last_heartbeat"]

@@ -102,7 +102,7 @@ def judge(
     for load in loads:
         for payload, future in load.sent:
             checker.sent(place(payload), payload, producer=load.name)
-            answer = future.result(timeout=30)
+            answer = future.result(timeout=60)
             partition = TopicPartition(TOPIC, PartitionId(answer.partition))
             checker.acked(partition, answer.offset, payload)
     for number in range(PARTITIONS):

@@ -12,7 +12,7 @@ from tests.acceptance.served import Served
 MESSAGES = 1_500
 KILLS = 4
 LIFE_SECONDS = 0.5
-DEADLINE_SECONDS = 60
+DEADLINE_SECONDS = 120
 
 
 class Worker(threading.Thread):

@@ -59,7 +59,7 @@ def send(served: Served, topic: str, *values: bytes) -> list[BaseException | Non
             client.create_topic(topic, partitions=1, schema_validation="on")
         with client.producer(topic) as producer:
             futures = [producer.send(value) for value in values]
-            return [future.exception(30) for future in futures]
+            return [future.exception(60) for future in futures]
 
 
 def visit_class() -> Any:

@@ -13,7 +13,7 @@ from tests.cli.running import BrokerProcess, run_process
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 TRACE = PARENT[3:35]
-SECONDS = 30.0
+SECONDS = 120.0
 STORY = [
     ("orders", "publish.received"),
     ("orders", "publish.partitioned"),

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-SECONDS_MAX = 30
+SECONDS_MAX = 120
 
 Run = Callable[..., "Outcome"]
 

@@ -11,7 +11,7 @@ import typer
 import yaml
 
 from goqueue.cli.main import app
-from tests.cli.running import BrokerProcess, Run
+from tests.cli.running import SECONDS_MAX, BrokerProcess, Run
 
 TOPIC = "catalogue-of-commands"
 GROUP = "those-who-read-it"
@@ -110,7 +110,9 @@ def test_there_is_an_example_of_every_command() -> None:
 def join(broker: BrokerProcess) -> None:
     """Make a group for the commands that want one."""
     body = {"client_id": "reader", "topics": [TOPIC]}
-    httpx.post(f"http://{broker.http}/groups/{GROUP}/join", json=body).raise_for_status()
+    httpx.post(
+        f"http://{broker.http}/groups/{GROUP}/join", json=body, timeout=SECONDS_MAX
+    ).raise_for_status()
 
 
 def test_every_command_matches_the_server(cli: Run, broker: BrokerProcess, home: Path) -> None:
@@ -126,7 +128,9 @@ def test_every_command_matches_the_server(cli: Run, broker: BrokerProcess, home:
                 cli("topic", "create", f"{TOPIC}.dlq", "--if-not-exists")
             if path == ("tx", "list"):
                 body = {"transactional_id": PRODUCER}
-                httpx.post(f"http://{broker.http}/producers/init", json=body).raise_for_status()
+                httpx.post(
+                    f"http://{broker.http}/producers/init", json=body, timeout=SECONDS_MAX
+                ).raise_for_status()
             placed = [
                 {"DATA": ".", "FILE": "file", "SCHEMA": "schema.json"}.get(one, one)
                 for one in arguments

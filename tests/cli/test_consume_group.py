@@ -5,7 +5,7 @@ from itertools import count
 
 import pytest
 
-from tests.cli.running import BrokerProcess, Run, lines_of, start
+from tests.cli.running import SECONDS_MAX, BrokerProcess, Run, lines_of, start
 
 NAMES = count()
 
@@ -59,7 +59,7 @@ def test_following_ends_with_ctrl_c(broker: BrokerProcess, cli: Run, topic: str)
     lines = lines_of(process, "stdout")
     found = [next(lines) for _ in range(20)]
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=30)
+    process.communicate(timeout=SECONDS_MAX)
 
     assert process.returncode == 0
     assert found == [b"%d" % number for number in range(20)]

@@ -4,12 +4,12 @@ import httpx
 import pytest
 import yaml
 
-from tests.cli.running import BrokerProcess, Run
+from tests.cli.running import SECONDS_MAX, BrokerProcess, Run
 
 
 def join(broker: BrokerProcess, client: str, group: str = "billing", **fields: object) -> str:
     body = {"client_id": client, "topics": ["orders"], **fields}
-    reply = httpx.post(f"http://{broker.http}/groups/{group}/join", json=body)
+    reply = httpx.post(f"http://{broker.http}/groups/{group}/join", json=body, timeout=SECONDS_MAX)
     assert reply.status_code == 200, reply.text
     return str(reply.json()["member_id"])
 
@@ -75,7 +75,7 @@ def test_a_member_cannot_paint_the_terminal(cli: Run, broker: BrokerProcess) -> 
     """A name with control characters is refused before it is ever shown."""
     cli("topic", "create", "orders", "--if-not-exists")
     body = {"client_id": "a\u001b[31m", "topics": ["orders"]}
-    reply = httpx.post(f"http://{broker.http}/groups/red/join", json=body)
+    reply = httpx.post(f"http://{broker.http}/groups/red/join", json=body, timeout=SECONDS_MAX)
 
     assert reply.status_code == 400
     assert cli("group", "describe", "red").code == 1

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from goqueue.core.producers.partitioner import partition_of_key
-from tests.cli.running import BrokerProcess, Run, lines_of, run_process, start
+from tests.cli.running import SECONDS_MAX, BrokerProcess, Run, lines_of, run_process, start
 
 NAMES = count()
 
@@ -131,7 +131,7 @@ def test_following_shows_messages_as_they_come(cli: Run, broker: BrokerProcess, 
     process.send_signal(2)
 
     assert (first, second) == (b"before", b"after")
-    assert process.wait(timeout=30) == 0
+    assert process.wait(timeout=SECONDS_MAX) == 0
     assert process.communicate() == (b"", b"")
 
 
@@ -146,7 +146,7 @@ def test_a_reader_that_has_seen_enough_is_no_failure(
     process.stdout.close()
 
     assert first == b"some line"
-    assert process.wait(timeout=30) == 0
+    assert process.wait(timeout=SECONDS_MAX) == 0
     assert process.stderr is not None
     assert process.stderr.read() == b""
     process.stderr.close()

@@ -17,7 +17,7 @@ def test_a_hanging_transaction_is_seen_and_ended(cli: Run, broker: BrokerProcess
         producer = client.producer("orders", transactional_id="billing-1")
         tx = producer.transaction()
         tx.begin()
-        tx.send(b"hanging", partition=1).result(30)
+        tx.send(b"hanging", partition=1).result(60)
         client.producer("orders", transactional_id="idle")
 
         rows = [line.split() for line in cli("tx", "list").out.splitlines()[1:]]
@@ -39,7 +39,7 @@ def test_a_hanging_transaction_is_seen_and_ended(cli: Run, broker: BrokerProcess
         assert "nothing is open" in cli("tx", "abort", "billing-1").out
         assert cli("tx", "list", "--open").err == "no transaction is open\n"
         late = tx.send(b"late", partition=1)
-        assert isinstance(late.exception(30), goqueue.GoQueueError)
+        assert isinstance(late.exception(60), goqueue.GoQueueError)
         assert list(client.read("orders")) == []
         _show_adopted(cli, client)
     unknown = cli("tx", "describe", "nobody")

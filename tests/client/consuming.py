@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 import goqueue
 
-SECONDS_MAX = 30
+SECONDS_MAX = 120
 
 
 def publish(client: goqueue.Client, topic: str, count: int, *, keys: int = 0) -> list[bytes]:

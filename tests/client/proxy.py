@@ -10,7 +10,7 @@ from typing import Self
 
 from goqueue.wire.packet import Kind, Operation, Packet, PacketReader, encode_packet
 
-SECONDS_MAX = 30
+SECONDS_MAX = 120
 
 
 class Fate(Enum):

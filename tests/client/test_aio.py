@@ -63,7 +63,7 @@ def test_the_broker_in_this_process(tmp_path: Path, capfd: pytest.CaptureFixture
     """open() needs no server, keeps its data, excludes others and prints nothing."""
     with goqueue.open(tmp_path / "data") as client:
         client.create_topic("local")
-        client.producer("local").send(b"kept").result(10)
+        client.producer("local").send(b"kept").result(60)
         with pytest.raises(DataDirLockedError):
             goqueue.open(tmp_path / "data")
     with goqueue.open(tmp_path / "data") as client:

@@ -25,9 +25,9 @@ def client(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[goqueue.C
             opened = stack.enter_context(goqueue.open(tmp_path / "data"))
         else:
             server = stack.enter_context(Running(tmp_path / "data"))
-            opened = stack.enter_context(goqueue.connect(server.address, timeout=10))
+            opened = stack.enter_context(goqueue.connect(server.address, timeout=60))
         opened.create_topic(TOPIC, partitions=1)
-        opened.producer(TOPIC).send(b"there").result(10)
+        opened.producer(TOPIC).send(b"there").result(60)
         yield opened
 
 
@@ -94,9 +94,9 @@ def test_a_follower_in_another_thread_is_told(client: goqueue.Client) -> None:
 
     thread = threading.Thread(target=follow)
     thread.start()
-    assert first.wait(10)
+    assert first.wait(60)
     client.close()
-    thread.join(10)
+    thread.join(60)
 
     assert not thread.is_alive()
     assert isinstance(outcome[0], ClosedError)
@@ -148,7 +148,7 @@ def test_a_reader_in_a_loop_may_be_cancelled(tmp_path: Path) -> None:
                     seen.set()
 
             task = asyncio.create_task(follow())
-            await asyncio.wait_for(seen.wait(), 10)
+            await asyncio.wait_for(seen.wait(), 60)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
@@ -173,7 +173,7 @@ def test_something_else_than_a_broker_is_recognised(tmp_path: Path) -> None:
         async with server:
             port = server.sockets[0].getsockname()[1]
             with pytest.raises(ProtocolError, match="native protocol"):
-                await asyncio.wait_for(goqueue.aio.connect(f"127.0.0.1:{port}"), 5)
+                await asyncio.wait_for(goqueue.aio.connect(f"127.0.0.1:{port}"), 20)
 
     asyncio.run(scenario())
 

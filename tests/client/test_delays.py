@@ -56,9 +56,9 @@ def test_a_delay_beats_a_time_and_the_past_is_now() -> None:
 def test_delayed_messages_wait_and_readers_are_told(client: goqueue.Client, topic: str) -> None:
     """One by one and in batches: left out, named to on_hidden, shown on request."""
     producer = client.producer(topic)
-    one = producer.send(b"one", partition=0, delay="1h").result(10)
+    one = producer.send(b"one", partition=0, delay="1h").result(60)
     many = [producer.send(b"%d" % n, partition=0, delay=3_600 if n % 2 else None) for n in range(8)]
-    assert all(future.result(10) for future in many)
+    assert all(future.result(60) for future in many)
     passed: list[tuple[int, tuple[int, int]]] = []
     seen = list(
         client.read(topic, on_hidden=lambda p, ranges: passed.extend((p, one) for one in ranges))
@@ -81,7 +81,7 @@ def test_delayed_messages_wait_and_readers_are_told(client: goqueue.Client, topi
 def test_a_message_comes_when_it_is_due(client: goqueue.Client, topic: str) -> None:
     """Not before; and then by itself: nobody has to ask the broker to look at its clock."""
     sent_us = time.time_ns() // 1_000
-    client.producer(topic).send(b"soon", delay="300ms").result(10)
+    client.producer(topic).send(b"soon", delay="300ms").result(60)
     while not (found := list(client.read(topic))):
         pass
     now_us = time.time_ns() // 1_000
@@ -96,10 +96,10 @@ def test_a_message_comes_when_it_is_due(client: goqueue.Client, topic: str) -> N
 def test_messages_are_listed_cancelled_and_moved(client: goqueue.Client, topic: str) -> None:
     """By place and by the name their sender gave them."""
     producer = client.producer(topic)
-    first = producer.send(b"a", delay="1h").result(10)
-    producer.send(b"b", delay="1h", delay_id="bill-7").result(10)
+    first = producer.send(b"a", delay="1h").result(60)
+    producer.send(b"b", delay="1h", delay_id="bill-7").result(60)
     at = datetime.now(UTC) + timedelta(days=30)
-    producer.send(b"c", deliver_at=at, delay_id="bill-8").result(10)
+    producer.send(b"c", deliver_at=at, delay_id="bill-8").result(60)
 
     assert len(client.delayed(topic)) == 3
     assert len(client.delayed(topic, skip=1, limit=1)) == 1
@@ -162,9 +162,9 @@ def test_an_embedded_broker_hides_too(tmp_path: Path) -> None:
     """goqueue.open: the same rules without a socket, over a restart of the broker."""
     with goqueue.open(str(tmp_path)) as client:
         client.create_topic("t", partitions=1)
-        client.producer("t").send(b"later", delay="1h").result(10)
-        client.producer("t").send(b"never", delay="1h").result(10)
-        client.producer("t").send(b"now").result(10)
+        client.producer("t").send(b"later", delay="1h").result(60)
+        client.producer("t").send(b"never", delay="1h").result(60)
+        client.producer("t").send(b"now").result(60)
         client.cancel_delayed("t", 0, 1)
 
         assert [message.value for message in client.read("t")] == [b"now"]

@@ -38,7 +38,7 @@ def server(disk: MemoryDisk) -> Iterator[Running]:
 
 @pytest.fixture
 def client(server: Running) -> Iterator[goqueue.Client]:
-    with goqueue.connect(server.address, timeout=10) as connected:
+    with goqueue.connect(server.address, timeout=60) as connected:
         connected.create_topic(TOPIC, partitions=1)
         yield connected
 
@@ -55,7 +55,7 @@ class Gate:
     def _wait(self, path: str) -> None:
         if path.startswith("logs/"):
             self.reached.set()
-            assert self._open.wait(30)
+            assert self._open.wait(60)
 
     def open(self) -> None:
         self._open.set()
@@ -82,7 +82,7 @@ def test_a_full_buffer_says_so_after_a_while(client: goqueue.Client, gate: Gate)
 
     assert len(futures) < 1_000
     gate.open()
-    assert [future.result(10).offset for future in futures] == list(range(len(futures)))
+    assert [future.result(60).offset for future in futures] == list(range(len(futures)))
 
 
 def test_send_goes_on_when_there_is_room(client: goqueue.Client, gate: Gate) -> None:
@@ -97,12 +97,12 @@ def test_send_goes_on_when_there_is_room(client: goqueue.Client, gate: Gate) -> 
 
     thread = threading.Thread(target=send)
     thread.start()
-    assert gate.reached.wait(10)
+    assert gate.reached.wait(60)
     assert not sent.wait(0.1)
     gate.open()
-    assert sent.wait(20)
+    assert sent.wait(60)
     thread.join()
-    producer.flush(20)
+    producer.flush(60)
 
     assert client.offsets(TOPIC) == {0: 2_000}
 
@@ -148,13 +148,13 @@ def test_in_a_loop_a_full_buffer_is_drained(server: Running, disk: MemoryDisk) -
 def test_a_full_disk_is_waited_for(disk: MemoryDisk, client: goqueue.Client) -> None:
     """A retryable refusal is retried; when there is room the message is published, once."""
     producer = client.producer(TOPIC, linger_ms=0)
-    producer.send(b"before").result(10)
+    producer.send(b"before").result(60)
     disk.fill_up()
     future = producer.send(b"while full")
     assert not future.done()
     disk.make_room()
 
-    assert future.result(10).offset == 1
+    assert future.result(60).offset == 1
     assert [message.value for message in client.read(TOPIC)] == [b"before", b"while full"]
 
 
@@ -169,7 +169,7 @@ def test_a_disk_too_full_for_a_new_producer_is_waited_for(
         future.result(0.3)
     disk.make_room()
 
-    assert future.result(10).offset == 0
+    assert future.result(60).offset == 0
 
 
 def test_a_broken_disk_fails_the_future_and_calls_back(
@@ -180,12 +180,12 @@ def test_a_broken_disk_fails_the_future_and_calls_back(
     producer = client.producer(
         TOPIC, linger_ms=0, on_error=lambda error, count: heard.append((error, count))
     )
-    producer.send(b"fine").result(10)
+    producer.send(b"fine").result(60)
     disk.fail_sync("logs/*.log")
     future = producer.send(b"lost")
 
     with pytest.raises(StorageFailedError):
-        future.result(10)
+        future.result(60)
     assert [(type(error), count) for error, count in heard] == [(StorageFailedError, 1)]
     assert [message.value for message in client.read(TOPIC)] == [b"fine"]
 
@@ -204,20 +204,20 @@ def test_a_callback_that_raises_stops_nobody(
     for future in futures:
         future.add_done_callback(fault)
         future.add_done_callback(lambda done: called.append(done.result(0).offset))
-    producer.flush(10)
+    producer.flush(60)
     disk.fail_sync("logs/*.log")
     failed = producer.send(b"lost")
 
-    assert isinstance(failed.exception(10), StorageFailedError)
+    assert isinstance(failed.exception(60), StorageFailedError)
     assert called == list(range(10))
-    assert isinstance(producer.send(b"after").exception(10), StorageFailedError)
+    assert isinstance(producer.send(b"after").exception(60), StorageFailedError)
     assert "a callback raised" in caplog.text
 
 
 def test_a_future_calls_back_at_once_when_it_is_done(client: goqueue.Client) -> None:
     """Whoever asks late is called back, too."""
     future = client.producer(TOPIC).send(b"x")
-    place = future.result(10)
+    place = future.result(60)
     called: list[object] = []
     future.add_done_callback(called.append)
 
@@ -237,7 +237,7 @@ def test_a_callback_may_send(client: goqueue.Client) -> None:
 
     producer.send(b"first").add_done_callback(send_next)
 
-    assert done.wait(10)
+    assert done.wait(60)
     assert [message.value for message in client.read(TOPIC)] == [b"first", b"second"]
 
 
@@ -259,7 +259,7 @@ def test_an_impossible_time_is_refused_where_it_is_sent(
     with pytest.raises(InvalidRequestError, match="timestamp"):
         producer.send(b"bad", timestamp=timestamp)
 
-    assert [future.result(10).offset for future in good] == list(range(5))
+    assert [future.result(60).offset for future in good] == list(range(5))
 
 
 @given(st.integers(0, 4 * 10**15))
@@ -277,7 +277,7 @@ def test_very_many_repeats_are_recognised(client: goqueue.Client) -> None:
     for _ in range(2):
         producer = client.producer("once", batch_bytes=8 << 20)
         futures = [producer.send(b"%d" % n, dedup_id=b"id-%d" % n) for n in range(10_000)]
-        producer.flush(30)
+        producer.flush(60)
         places.append([future.result(1).offset for future in futures])
 
     assert places[0] == places[1] == list(range(10_000))

@@ -29,12 +29,12 @@ def client(disk: MemoryDisk) -> Iterator[goqueue.Client]:
     """A client of a broker with one partition of many small segments."""
     with (
         Running(disk, maintenance_interval_ms=20) as server,
-        goqueue.connect(server.address, timeout=10) as connected,
+        goqueue.connect(server.address, timeout=60) as connected,
     ):
         connected.create_topic(TOPIC, partitions=1, segment_bytes=4_096, retention_ms=0)
         producer = connected.producer(TOPIC, linger_ms=0)
         for number in range(COUNT):
-            producer.send(b"%d" % number + bytes(90)).result(10)
+            producer.send(b"%d" % number + bytes(90)).result(60)
         yield connected
 
 
@@ -161,13 +161,13 @@ def test_a_reader_of_rows_and_batches_gets_one_schema(tmp_path: Path) -> None:
     with goqueue.open(tmp_path / "data") as local:
         local.create_topic(TOPIC, partitions=1)
         producer = local.producer(TOPIC)
-        producer.send(b"alone", headers={"a": "1"}, priority="low").result(10)
+        producer.send(b"alone", headers={"a": "1"}, priority="low").result(60)
         for number in range(10):
             producer.send(b"%d" % number, key=b"k" if number % 2 else None)
-        producer.flush(10)
+        producer.flush(60)
         for number in range(10):
             producer.send(None, key=b"k", headers={"b": b"2"}, priority=number % 5)
-        producer.flush(10)
+        producer.flush(60)
         batches = list(local.read_batches(TOPIC))
         columns = list(local.read_batches(TOPIC, columns=["deliver_at", "priority", "topic"]))
 

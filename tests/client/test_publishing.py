@@ -24,7 +24,7 @@ def test_a_message_comes_back_whole(client: goqueue.Client, topic: str) -> None:
     place = (
         client.producer(topic)
         .send(b"value", key=b"k", headers={"a": "b", "c": b"\xff"}, priority="high", timestamp=when)
-        .result(10)
+        .result(60)
     )
     (message,) = client.read(topic)
 
@@ -37,12 +37,12 @@ def test_a_message_comes_back_whole(client: goqueue.Client, topic: str) -> None:
 
 def test_an_ack_that_did_not_wait_does_not_promise(client: goqueue.Client, topic: str) -> None:
     """Without waiting for the disk the ack says so."""
-    assert client.producer(topic, acks="none").send(b"x").result(10).durability == "os"
+    assert client.producer(topic, acks="none").send(b"x").result(60).durability == "os"
 
 
 def test_keys_choose_partitions_by_murmur3(client: goqueue.Client, topic: str) -> None:
     """G6: user-300 belongs to partition 2 of 3, wherever it is sent from."""
-    assert client.producer(topic).send(b"x", key=b"user-300").result(10).partition == 2
+    assert client.producer(topic).send(b"x", key=b"user-300").result(60).partition == 2
 
 
 def test_keyless_messages_take_turns(client: goqueue.Client, topic: str) -> None:
@@ -50,7 +50,7 @@ def test_keyless_messages_take_turns(client: goqueue.Client, topic: str) -> None
     producer = client.producer(topic)
     for number in range(30):
         producer.send(b"%d" % number)
-    producer.flush(10)
+    producer.flush(60)
 
     counts = [part.end_offset for part in client.describe_topic(topic).partitions]
     assert counts == [10, 10, 10]
@@ -60,7 +60,7 @@ def test_an_explicit_partition_is_honoured(client: goqueue.Client, topic: str) -
     """The caller's choice beats the key's."""
     producer = client.producer(topic)
 
-    assert producer.send(b"x", key=b"user-300", partition=0).result(10).partition == 0
+    assert producer.send(b"x", key=b"user-300", partition=0).result(60).partition == 0
     with pytest.raises(PartitionNotFoundError, match="topic has 3 partitions"):
         producer.send(b"x", partition=3)
 
@@ -73,7 +73,7 @@ def test_many_messages_keep_their_order(
     producer = client.producer(topic, compression=compression)
     keys = [b"key-%d" % (number % 100) for number in range(20_000)]
     futures = [producer.send(b"value-%d" % n, key=key) for n, key in enumerate(keys)]
-    producer.flush(30)
+    producer.flush(60)
     places = {(f.result().partition, f.result().offset): n for n, f in enumerate(futures)}
     last: dict[int, int] = {}
 
@@ -91,7 +91,7 @@ def test_a_tombstone_is_told_from_an_empty_value(client: goqueue.Client, topic: 
     producer = client.producer(topic)
     for value in (None, b"", None, b"", b"x", None):
         producer.send(value, key=b"k")
-    producer.flush(10)
+    producer.flush(60)
 
     assert [m.value for m in client.read(topic)] == [None, b"", None, b"", b"x", None]
 
@@ -99,7 +99,7 @@ def test_a_tombstone_is_told_from_an_empty_value(client: goqueue.Client, topic: 
 def test_sizes_are_bounded_where_they_are_sent(client: goqueue.Client, topic: str) -> None:
     """A message at a limit goes through; one byte more is refused at once, naming the field."""
     producer = client.producer(topic)
-    largest = producer.send(b"v" * VALUE_BYTES_MAX, key=b"k" * KEY_BYTES_MAX).result(30)
+    largest = producer.send(b"v" * VALUE_BYTES_MAX, key=b"k" * KEY_BYTES_MAX).result(60)
 
     assert largest.offset == 0
     with pytest.raises(TooLargeError, match=r"value: 16777217 bytes; the limit is 16777216"):
@@ -118,8 +118,8 @@ def test_a_dedup_id_returns_the_original(client: goqueue.Client) -> None:
     """P3: inside its window a repeat is not written again, whatever partition it would go to."""
     client.create_topic("deduplicated", partitions=3, dedup_window_ms="10m")
     producer = client.producer("deduplicated")
-    first = producer.send(b"one", key=b"a", dedup_id="id-1").result(10)
-    again = producer.send(b"two", key=b"b", dedup_id="id-1").result(10)
+    first = producer.send(b"one", key=b"a", dedup_id="id-1").result(60)
+    again = producer.send(b"two", key=b"b", dedup_id="id-1").result(60)
 
     assert (again.partition, again.offset) == (first.partition, first.offset)
     assert again.is_duplicate
@@ -130,11 +130,11 @@ def test_errors_reach_the_future_and_the_callback(client: goqueue.Client, topic:
     """What the broker refuses fails its own messages, and the callback hears of it."""
     heard: list[tuple[GoQueueError, int]] = []
     producer = client.producer(topic, on_error=lambda error, count: heard.append((error, count)))
-    producer.send(b"x").result(10)
+    producer.send(b"x").result(60)
     client.delete_topic(topic)
     future = producer.send(b"y")
 
-    assert isinstance(future.exception(10), TopicNotFoundError)
+    assert isinstance(future.exception(60), TopicNotFoundError)
     assert [(type(error), count) for error, count in heard] == [(TopicNotFoundError, 1)]
 
 
@@ -151,7 +151,7 @@ def test_threads_may_share_a_producer(client: goqueue.Client, topic: str) -> Non
         thread.start()
     for thread in threads:
         thread.join()
-    producer.flush(30)
+    producer.flush(60)
 
     values = [message.value for message in client.read(topic)]
     assert len(values) == len(set(values)) == 8_000
@@ -162,7 +162,7 @@ def test_a_small_buffer_pushes_back(client: goqueue.Client, topic: str) -> None:
     producer = client.producer(topic, buffer_bytes=20_000, batch_bytes=2_000)
     for number in range(5_000):
         producer.send(b"x" * 100, key=b"%d" % number)
-    producer.flush(30)
+    producer.flush(60)
 
     assert sum(1 for _ in client.read(topic)) == 5_000
 

@@ -26,8 +26,8 @@ def hours(client: goqueue.Client, topic: str) -> str:
         when = START + timedelta(hours=number)
         future = producer.send(b"%d" % number, partition=1, timestamp=when)
         if number in (40, 80, 81, 82):
-            future.result(10)
-    producer.flush(10)
+            future.result(60)
+    producer.flush(60)
     return topic
 
 
@@ -68,7 +68,7 @@ def test_an_end_for_some_partitions_leaves_the_others_whole(
     producer = client.producer(topic)
     for number in range(20):
         producer.send(b"%d" % number, partition=number % 2)
-    producer.flush(10)
+    producer.flush(60)
 
     found = [(m.partition, m.offset) for m in client.read(topic, end={0: 3})]
     assert sorted(found) == [(0, n) for n in range(3)] + [(1, n) for n in range(10)]
@@ -97,7 +97,7 @@ def test_a_follower_sees_what_comes(client: goqueue.Client, topic: str) -> None:
     producer = client.producer(topic, linger_ms=0)
     messages = client.read(topic, follow=True, partitions=[0])
     sender = threading.Thread(
-        target=lambda: [producer.send(b"%d" % n, partition=0).result(10) for n in range(50)]
+        target=lambda: [producer.send(b"%d" % n, partition=0).result(60) for n in range(50)]
     )
     sender.start()
     values = [next(messages).value for _ in range(50)]
@@ -126,7 +126,7 @@ def test_batches_are_aligned_for_computing(
     producer = client.producer(topic)
     for number in range(1_000):
         producer.send(b"%d" % number, key=b"k%d" % (number % 7))
-    producer.flush(10)
+    producer.flush(60)
     table = pa.Table.from_batches(client.read_batches(topic))
     grouped = table.group_by("key").aggregate([("offset", "max"), ("timestamp", "min")])
 

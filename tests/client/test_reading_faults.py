@@ -89,7 +89,7 @@ def filled(client: goqueue.Client, topic: str) -> str:
     producer = client.producer(topic)
     for number in range(MESSAGES):
         producer.send(b"%07d" % number + VALUE, partition=0)
-    producer.flush(30)
+    producer.flush(60)
     return topic
 
 

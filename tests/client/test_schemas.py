@@ -65,13 +65,13 @@ def test_each_future_has_its_own_answer(client: goqueue.Client, count: int) -> N
         ]
         producer.flush()
         # The producer goes on as if nothing had happened.
-        last = producer.send(b'{"id": 2}', key=b"k").result(30)
+        last = producer.send(b'{"id": 2}', key=b"k").result(60)
 
-    assert [good.result(30).offset for good, _ in sent] == list(range(count))
+    assert [good.result(60).offset for good, _ in sent] == list(range(count))
     assert last.offset == count
     for _, bad in sent:
         with pytest.raises(SchemaViolationError, match=f"subject {name} version 1: /: "):
-            bad.result(30)
+            bad.result(60)
     assert len(list(client.read(name))) == count + 1
     assert sum(refused) == count
 

@@ -53,7 +53,7 @@ def test_every_row_arrives_in_its_partition(
     values = [b"%06d" % row + dice.bytes(value_bytes) for row in range(rows)]
     with goqueue.connect(address) as client:
         client.create_topic(TOPIC, partitions=partitions)
-        link = BlockingLink(address, timeout_s=30)
+        link = BlockingLink(address, timeout_s=60)
         identity = link.request(Operation.INIT_PRODUCER, calls.InitProducer())
         sender = BatchSender(link, decode(identity.header, calls.ProducerIdentity))
         sender.send(TOPIC, stored(values), places)

@@ -23,7 +23,7 @@ def check(client: goqueue.Client, topic: str, sent: list[tuple[bytes, SendFuture
     """Compare what each future says with what is there."""
     messages = client.read(topic, end="latest")
     found = {(int(m.partition), int(m.offset)): m.value for m in messages}
-    places = [(value, future.result(30)) for value, future in sent]
+    places = [(value, future.result(60)) for value, future in sent]
 
     assert len(found) == len(sent)
     assert all(found[place.partition, place.offset] == value for value, place in places)
@@ -46,7 +46,7 @@ def test_threads_share_a_producer(client: goqueue.Client, topic: str, batch_byte
         thread.start()
     for thread in threads:
         thread.join()
-    producer.flush(30)
+    producer.flush(60)
 
     check(client, topic, [one for part in sent for one in part])
 
@@ -76,7 +76,7 @@ def test_a_signal_handler_may_send_as_well(client: goqueue.Client, topic: str) -
         future = producer.send(value, key=b"plain")
         sent.append((value, future))
     signal.setitimer(signal.ITIMER_REAL, 0)
-    producer.flush(30)
+    producer.flush(60)
 
     assert len(sent) > EACH
     check(client, topic, sent)
@@ -122,7 +122,7 @@ def test_a_handler_closes_the_pile_that_a_message_is_about_to_begin(
     signal.signal(signal.SIGALRM, interrupt)
     between(monkeypatch, lambda: signal.raise_signal(signal.SIGALRM))
     sent.append((b"plain", producer.send(b"plain", key=b"p", headers=headers)))
-    producer.flush(30)
+    producer.flush(60)
 
     assert [value for value, _ in sent] == [b"handler", b"plain"]
     check(client, topic, sent)
@@ -153,7 +153,7 @@ def test_the_loop_works_while_a_late_message_waits_for_room(
     between(monkeypatch, close_pile)
     late = bytes(1_500)
     sent.append((late, producer.send(late, key=b"k")))
-    producer.flush(30)
+    producer.flush(60)
 
     assert is_waiting.is_set()
     check(client, topic, sent)
@@ -186,7 +186,7 @@ def test_a_handler_does_not_wait_for_room_that_only_its_own_thread_can_make(
     large = bytes(2_000)
     sent.append((large, producer.send(large, key=b"k")))
     sent.append((b"plain", producer.send(b"plain", key=b"k", headers={"n": b"1"})))
-    producer.flush(30)
+    producer.flush(60)
 
     assert refused == ["the buffer of 1000 bytes stayed full for 0 s"]
     assert len(sent) == 3

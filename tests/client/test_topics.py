@@ -44,7 +44,7 @@ def test_a_deleted_topic_comes_back_empty(client: goqueue.Client) -> None:
     """A topic of the same name has nothing of the old one."""
     for _ in range(3):
         client.create_topic("again", partitions=1)
-        assert client.producer("again").send(b"x").result(10).offset == 0
+        assert client.producer("again").send(b"x").result(60).offset == 0
         client.delete_topic("again")
 
 
@@ -110,7 +110,7 @@ def test_topics_by_the_thousand_are_listed() -> None:
         server.start()
         with goqueue.connect(f"127.0.0.1:{listener.getsockname()[1]}") as client:
             listed = client.list_topics()
-        server.join(10)
+        server.join(60)
 
     assert len(msgspec.msgpack.encode(topics)) > REQUEST_HEADER_BYTES_MAX
     assert listed == topics
@@ -121,7 +121,7 @@ def test_offsets_are_asked_for_in_many_ways(client: goqueue.Client, topic: str) 
     producer = client.producer(topic)
     for number in range(9):
         producer.send(b"%d" % number, partition=number % 2)
-    producer.flush(10)
+    producer.flush(60)
 
     assert client.offsets(topic) == {0: 5, 1: 4, 2: 0}
     assert client.offsets(topic, "earliest") == {0: 0, 1: 0, 2: 0}

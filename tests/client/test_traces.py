@@ -130,7 +130,7 @@ def test_transactions_are_told(client: goqueue.Client) -> None:
             tx.ack(first)
         with pytest.raises(ValueError, match="no"), producer.transaction() as tx:  # noqa: PT012
             tx.ack(second)
-            tx.send(b"never").result(30)
+            tx.send(b"never").result(60)
             raise ValueError("no")
     producer.close()
 

@@ -33,7 +33,7 @@ def test_a_block_that_ends_is_committed(broker: goqueue.Client, orders: str, gro
         with producer.transaction() as tx:
             sent = [tx.send(b"%d" % number) for number in range(10)]
             tx.send(b"elsewhere", topic=f"other-{group}", key=b"k", headers={"a": "b"})
-            assert sent[0].result(30).topic == orders
+            assert sent[0].result(60).topic == orders
             assert values(broker, orders) == []
             assert len(values(broker, orders, "read_uncommitted")) > 0
         assert not tx.is_open
@@ -64,7 +64,7 @@ def test_a_block_that_raises_is_aborted(
             with pytest.raises(kind), producer.transaction() as tx:  # noqa: PT012 - a block
                 sent = tx.send(b"aborted")
                 if number % 2:
-                    sent.result(30)
+                    sent.result(60)
                 raise kind
             with producer.transaction() as tx:
                 tx.send(b"committed %d" % number)
@@ -167,14 +167,14 @@ def test_a_successor_fences_and_undoes(broker: goqueue.Client, orders: str, grou
     zombie = broker.producer(orders, transactional_id=group)
     tx = zombie.transaction()
     tx.begin()
-    tx.send(b"left open").result(30)
+    tx.send(b"left open").result(60)
     with broker.producer(orders, transactional_id=group) as successor:
         with successor.transaction() as other:
             other.send(b"mine")
         late = tx.send(b"late")
         with pytest.raises(ProducerFencedError):
             tx.commit()
-        assert isinstance(late.exception(30), ProducerFencedError)
+        assert isinstance(late.exception(60), ProducerFencedError)
         with pytest.raises(ProducerFencedError), zombie.transaction():
             pass
         with pytest.raises(ProducerFencedError):
@@ -244,12 +244,12 @@ def test_a_message_that_is_refused_undoes_the_transaction(
         tx = producer.transaction()
         tx.begin()
         tx.send(b"good")
-        tx.send(b"bad", topic=f"gone-{group}").result(30)
+        tx.send(b"bad", topic=f"gone-{group}").result(60)
         broker.delete_topic(f"gone-{group}")
         bad = tx.send(b"bad", topic=f"gone-{group}")
         with pytest.raises(TopicNotFoundError):
             tx.commit()
-        assert isinstance(bad.exception(30), TopicNotFoundError)
+        assert isinstance(bad.exception(60), TopicNotFoundError)
         assert values(broker, orders) == []
         with producer.transaction() as tx:
             tx.send(b"better")
@@ -263,7 +263,7 @@ def test_a_producer_that_closes_leaves_nothing_open(
     producer = broker.producer(orders, transactional_id=group)
     tx = producer.transaction()
     tx.begin()
-    tx.send(b"open").result(30)
+    tx.send(b"open").result(60)
     producer.close()
     with broker.producer(orders) as plain:
         plain.send(b"behind")

@@ -136,6 +136,6 @@ def test_in_an_event_loop(address: str, client: goqueue.Client, topic: str) -> N
                 assert driver.last_token == NOTE
             await connected.abort_detached(handles[10:])
 
-    asyncio.run(asyncio.wait_for(story(), 60))
+    asyncio.run(asyncio.wait_for(story(), 120))
     assert values(client, topic) == sorted(b"%d" % number for number in range(10))
     assert client.list_transactions(open_only=True) == []

@@ -21,7 +21,7 @@ def play(address: str, story: Callable[[aio.AsyncClient], Awaitable[None]]) -> N
         async with await aio.connect(address) as client:
             await story(client)
 
-    asyncio.run(asyncio.wait_for(whole(), 60))
+    asyncio.run(asyncio.wait_for(whole(), 120))
 
 
 async def values(

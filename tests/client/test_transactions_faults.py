@@ -13,7 +13,7 @@ from tests.client.proxy import Fate, Proxy
 
 @pytest.fixture
 def far(proxy: Proxy) -> Iterator[goqueue.Client]:
-    with goqueue.connect(proxy.address, timeout=20) as client:
+    with goqueue.connect(proxy.address, timeout=60) as client:
         yield client
 
 
@@ -46,7 +46,7 @@ def test_a_lost_connection_leaves_one_copy(
             with producer.transaction() as tx:
                 sent = tx.send(b"%d" % number)
                 if is_acked:
-                    sent.result(30)
+                    sent.result(60)
                 tx.commit(token=str(number))
         assert int(producer.last_token) == 2
     assert values(client, topic) == [b"0", b"1", b"2"]
@@ -62,11 +62,11 @@ def test_a_late_commit_does_not_end_the_next(
         with producer.transaction() as tx:
             sent = tx.send(b"first")
             if operation is Operation.TX_END:
-                sent.result(30)
+                sent.result(60)
             proxy.plan(operation, Fate.DELAY)
         following = producer.transaction()
         following.begin()
-        following.send(b"second").result(30)
+        following.send(b"second").result(60)
         ended = proxy.seen[operation]
         proxy.release()
         proxy.wait_for(operation, ended + 1)
@@ -84,7 +84,7 @@ def test_the_last_messages_commit(proxy: Proxy, far: goqueue.Client, topic: str)
             with producer.transaction() as tx:
                 elsewhere = tx.send(b"elsewhere", topic=f"{topic}-other")
                 if number % 2:
-                    elsewhere.result(30)
+                    elsewhere.result(60)
                 tx.send(b"%d" % number)
                 tx.commit(token=str(number))
         assert producer.last_token == "3"  # noqa: S105
@@ -126,7 +126,7 @@ def test_a_client_that_is_cut_off_is_told_in_the_end(
     with far.producer(topic, transactional_id=topic) as producer:
         tx = producer.transaction()
         tx.begin()
-        tx.send(b"undone").result(30)
+        tx.send(b"undone").result(60)
         proxy.cut()
         assert client.abort_transaction(topic).state == "CompleteAbort"
         with pytest.raises(InvalidTransactionStateError):

@@ -34,7 +34,8 @@ SECONDS = float(os.environ.get("GOQUEUE_FUZZ_SECONDS", "4"))
 MEMORY_GROWTH_MAX = 300 * 1024 * 1024
 TOPIC = "victim"
 GOOD = [b"good-%d" % number for number in range(50)]
-REPLY_SECONDS = 5.0
+REPLY_SECONDS = 60.0
+SEEDS_MIN = 11
 
 
 class Victim:
@@ -53,7 +54,7 @@ class Victim:
             )
         pause = threading.Event()
         ready: list[str] = []
-        for _ in range(600):
+        for _ in range(2_400):
             lines = [json.loads(line) for line in log.read_text().splitlines()]
             ready = [line["native"] for line in lines if line["event"] == "listening"]
             if ready:
@@ -64,7 +65,7 @@ class Victim:
     def stop(self) -> int:
         """Ask it to stop; return its exit code."""
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(timeout=30)
+        return self.process.wait(timeout=60)
 
 
 @pytest.fixture(scope="module")
@@ -206,14 +207,13 @@ def test_hostile_bytes_hurt_only_their_sender(
     before = process.memory_info().rss
     deadline = time.monotonic() + SECONDS
     seed = 0
-    while time.monotonic() < deadline:
+    while time.monotonic() < deadline or seed < SEEDS_MIN:
         attack(broker.native, target(random.Random(seed)))
         seed += 1
         assert process.is_running(), f"{target.__name__} with seed {seed - 1}"
 
     with goqueue.connect(broker.native) as client:
         values = [message.value for message in client.read(TOPIC)]
-    assert seed > 10
     assert values[: len(GOOD)] == GOOD
     assert process.memory_info().rss - before < MEMORY_GROWTH_MAX
 
@@ -225,7 +225,7 @@ def test_what_is_on_disk_is_whole(broker: Victim) -> None:
         [sys.executable, "-m", "goqueue", "verify", str(broker.data_dir), "--deep"],
         capture_output=True,
         check=False,
-        timeout=60,
+        timeout=120,
     )
 
     assert check.returncode == 0, check.stdout + check.stderr

@@ -161,7 +161,6 @@ def test_what_is_taken_can_be_read(
     with Raw(broker.address) as raw, goqueue.connect(broker.address) as client:
         raw.greet()
         start = raw.end_offset(TOPIC)
-        seed = -1
         for seed in seeds():
             frame = target(random.Random(seed))
             offset, code = raw.offer(frame, topic=TOPIC)
@@ -176,7 +175,6 @@ def test_what_is_taken_can_be_read(
             assert message.priority in range(5)
             assert not any(name.startswith("__") for name in message.headers or ())
 
-    assert seed > 100
     assert rows == end_offset(broker) - start
     still_good(broker, before)
 
@@ -249,7 +247,6 @@ def wrong_header(dice: random.Random) -> tuple[Operation, bytes]:
 def test_any_header_is_answered(broker: Served) -> None:
     """P11: whatever the header says, a reply or an error of ours comes back; never a surprise."""
     before = broker.resident_bytes()
-    seed = -1
     with Raw(broker.address) as raw:
         raw.greet()
         for seed in seeds():
@@ -262,15 +259,13 @@ def test_any_header_is_answered(broker: Served) -> None:
                 failure = msgspec.msgpack.decode(packet.header, type=calls.Failure)
                 assert failure.code != "internal", (seed, operation, header)
 
-    assert seed > 100
     still_good(broker, before)
 
 
 def test_any_stream_ends_well(broker: Served) -> None:
     """P11: good and bad packets in pieces of any size end in answers or a closed connection."""
     before = broker.resident_bytes()
-    seed = -1
-    for seed in seeds():
+    for seed in seeds(count_min=12):
         dice = random.Random(seed)
         stream = packed(Operation.HELLO, calls.Hello(1, "fuzz"))
         for number in range(dice.randint(1, 8)):
@@ -283,7 +278,6 @@ def test_any_stream_ends_well(broker: Served) -> None:
         with Raw(broker.address) as raw:
             send_in_pieces(dice, raw, stream)
 
-    assert seed > 10
     still_good(broker, before)
 
 
@@ -302,11 +296,11 @@ def send_in_pieces(dice: random.Random, raw: Raw, stream: bytes) -> None:
         return
 
 
-def seeds() -> Iterator[int]:
-    """Yield numbers until the time is over."""
+def seeds(count_min: int = 102) -> Iterator[int]:
+    """Yield numbers until the time is over, and so many of them however slow it goes."""
     deadline = time.monotonic() + SECONDS
     seed = 0
-    while time.monotonic() < deadline:
+    while time.monotonic() < deadline or seed < count_min:
         yield seed
         seed += 1
 
@@ -321,7 +315,7 @@ def still_good(broker: Served, before: int) -> None:
     """The broker serves, remembers what was good, has not grown, and found no fault in itself."""
     with goqueue.connect(broker.address) as client:
         first = [message.value for message in client.read(TOPIC, end=len(GOOD))]
-        place = client.producer(TOPIC).send(b"still here").result(10)
+        place = client.producer(TOPIC).send(b"still here").result(60)
         (message,) = client.read(TOPIC, start=place.offset)
 
     assert first == GOOD

@@ -1,12 +1,13 @@
 """A real broker hands its spans to real collectors, to files and to the standard output."""
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import httpx
 
-from tests.cli.running import BrokerProcess, lines_of
+from tests.cli.running import SECONDS_MAX, BrokerProcess, lines_of
 from tests.observability.collectors import Collector, GrpcCollector, HttpCollector
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -19,14 +20,20 @@ def settings(**values: str) -> list[str]:
 
 def publish(broker: BrokerProcess, count: int, **headers: str) -> None:
     base = f"http://{broker.http}"
-    httpx.post(f"{base}/topics", json={"name": "orders", "num_partitions": 1})
+    httpx.post(f"{base}/topics", json={"name": "orders", "num_partitions": 1}, timeout=SECONDS_MAX)
     body = {"messages": [{"value": "a"}] * count}
-    reply = httpx.post(f"{base}/topics/orders/messages", json=body, headers=headers)
+    reply = httpx.post(
+        f"{base}/topics/orders/messages", json=body, headers=headers, timeout=SECONDS_MAX
+    )
     assert "error" not in reply.text
 
 
+def get(broker: BrokerProcess, path: str) -> httpx.Response:
+    return httpx.get(f"http://{broker.http}{path}", timeout=SECONDS_MAX)
+
+
 def metric(broker: BrokerProcess, name: str) -> float:
-    for line in httpx.get(f"http://{broker.http}/metrics").text.splitlines():
+    for line in get(broker, "/metrics").text.splitlines():
         if line.startswith(f"goqueue_tracing_{name} "):
             return float(line.rpartition(" ")[2])
     return 0.0
@@ -53,7 +60,7 @@ def test_collectors_get_the_spans(tmp_path: Path) -> None:
         publish(broker, 1, traceparent=PARENT)
         for collector in (http, rpc, jaeger):
             check(collector)
-        stats = httpx.get(f"http://{broker.http}/traces/stats").json()
+        stats = get(broker, "/traces/stats").json()
         assert stats["exporters_enabled"] == ["otlp-http", "otlp-grpc", "jaeger"]
         assert broker.stop() == 0
 
@@ -86,7 +93,7 @@ def test_files_and_standard_output_get_the_spans(tmp_path: Path) -> None:
         *settings(sampling_rate="1", exporters="file, stdout", export_interval="1h"),
     )
     publish(broker, 2)
-    (first, second) = httpx.get(f"http://{broker.http}/traces").json()["traces"]
+    (first, second) = get(broker, "/traces").json()["traces"]
     assert broker.process.stdout is not None
     printed = lines_of(broker.process, "stdout")
     broker.process.terminate()
@@ -114,9 +121,9 @@ def test_a_collector_that_is_not_there_hurts_nobody(tmp_path: Path) -> None:
     )
     for _ in range(3):
         publish(broker, 100)
-    for _ in range(10_000):
-        if metric(broker, 'export_failures_total{exporter="otlp-http"}'):
-            break
+    deadline = time.monotonic() + SECONDS_MAX
+    while not metric(broker, 'export_failures_total{exporter="otlp-http"}'):
+        assert time.monotonic() < deadline
     assert metric(broker, 'spans_dropped_total{exporter="otlp-http"}') > 0
     assert metric(broker, "spans_total") == 900
     assert broker.stop() == 0

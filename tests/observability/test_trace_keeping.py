@@ -94,7 +94,7 @@ class Hanging:
 
     def write(self, spans: Sequence[Span]) -> None:
         self.is_called.set()
-        assert self.go_on.wait(30)
+        assert self.go_on.wait(60)
         if spans[0].offset == 666:
             raise OSError("no")
         assert len(spans) <= BATCH_SPANS_MAX
@@ -117,7 +117,7 @@ def test_a_sink_that_hangs_costs_spans_and_nothing_else() -> None:
     )
     export.start()
     export.offer(note(0, 1_000))
-    assert sink.is_called.wait(30)
+    assert sink.is_called.wait(60)
     for start in range(1_000, 10_000, 500):
         export.offer(note(start, start + 500))
     waiting = export.waiting

@@ -124,7 +124,7 @@ class TestSyncFaults:
 
         def wait(_: str) -> None:
             entered.set()
-            released.wait(timeout=10)
+            released.wait(timeout=60)
 
         def sync() -> None:
             try:
@@ -135,10 +135,10 @@ class TestSyncFaults:
         disk.delay_sync(wait)
         thread = threading.Thread(target=sync)
         thread.start()
-        assert entered.wait(timeout=10)
+        assert entered.wait(timeout=60)
         after = disk.crash()
         released.set()
-        thread.join(timeout=10)
+        thread.join(timeout=60)
 
         assert len(raised) == 1
         assert content_of(after, "a") == b"one"
