@@ -5,7 +5,7 @@ does the work twice untimed, because a JVM is several times faster then. What a 
 cleared away before the next one is timed.
 
 Values are random bytes, as in the other workloads. One value for all rows would be one entry of a
-dictionary in Parquet, and 500 MB of rows a file of 20 MB: nobody's data is like that.
+dictionary in Parquet, and 500 MB of rows a file of 20 MB.
 """
 
 import random

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from goqueue.spark.pipelines.state import QueryState, RunState, StateFolder
-from tests.cli.running import BrokerProcess, Run
+from tests.cli.running import BrokerProcess, Run, run_process
 
 SHOP = """
 sources: {orders: {topic: orders, schema: amount INT}}
@@ -93,6 +93,18 @@ def test_spark_that_is_missing_is_said(
     assert refused.err.splitlines()[0] == "starting Spark …"
     assert '"code": "spark_missing"' in refused.err
     assert "goqueue[spark]" in refused.err
+
+
+def test_spark_that_does_not_start_is_said(shop: Path, broker: BrokerProcess) -> None:
+    """In Java's own words, with what to look at."""
+    del broker
+    shop.write_text("sources: {a: {text: shop.yaml, stream: true}}\nsinks: {b: {from: a, lake: l}}")
+    refused = run_process("pipeline", "run", str(shop), "--conf", "spark.driver.memory=plenty")
+
+    assert refused.code == 1
+    assert "plenty" in refused.err
+    assert "Spark's Java process ended before it was ready" in refused.err
+    assert "look at --conf" in refused.err
 
 
 def test_the_command_line_does_not_load_spark() -> None:

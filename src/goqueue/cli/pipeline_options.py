@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from goqueue.cli.failure import usage
+from goqueue.base.errors import GoQueueError
+from goqueue.cli.failure import Failure, usage
 from goqueue.cli.output import remark
 from goqueue.cli.session import Session
 
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from goqueue.spark.pipelines.spec import Mode, Pipeline
 
 _SPARK = "Spark"
+SAID_LINES = 3
+"""So much of what Java said last is told when it did not start."""
+
 State = Annotated[
     Path | None,
     typer.Option("--state", help="Folder of checkpoints and states [./pipelines-state]."),
@@ -89,14 +93,18 @@ def started(
         if not equals or not name:
             raise usage(f"--conf {one}: write NAME=VALUE")
         settings[name] = value
+    from goqueue.spark.session import SparkNotStartedError  # noqa: PLC0415
     from goqueue.spark.session import session as spark_session  # noqa: PLC0415
 
     name = "goqueue" if pipeline is None else f"goqueue {pipeline.name}"
     quiet_loggers()
     remark("starting Spark …")
     # Spark's processes keep the error stream they were started with.
-    with _errors_to(log):
-        spark: Any = spark_session(name, master=master, remote=remote, conf=settings)
+    try:
+        with _errors_to(log):
+            spark: Any = spark_session(name, master=master, remote=remote, conf=settings)
+    except SparkNotStartedError as error:
+        raise _not_started(error, log) from error
     try:
         quiet_loggers()
         from goqueue.spark.pipelines.bind import Surroundings  # noqa: PLC0415 - loads PySpark
@@ -107,6 +115,15 @@ def started(
     finally:
         with _errors_to(None):
             spark.stop()
+
+
+def _not_started(error: GoQueueError, log: Path | None) -> Failure:
+    """Return what Java said about it, as far as that was kept."""
+    said = log.read_text(errors="replace").strip().splitlines() if log is not None else []
+    reason = ": " + "; ".join(said[-SAID_LINES:]) if said else ""
+    where = f"{log} has all of it" if said else "GOQUEUE_TRACEBACK=1 shows what Java says"
+    hint = f"{where}; look at --conf, spark.jars.packages and JAVA_HOME"
+    return Failure(f"{error.message}{reason}", code=error.code, hint=hint)
 
 
 @contextmanager

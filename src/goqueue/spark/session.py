@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 DEFAULT_MASTER: Final = "local[*]"
 LOOPBACK: Final = "127.0.0.1"
+GATEWAY_EXITED: Final = "JAVA_GATEWAY_EXITED"
 
 PUSH_FILTERS: Final = "spark.sql.python.filterPushdown.enabled"
 
@@ -53,6 +54,12 @@ class SparkMissingError(GoQueueError):
     """PySpark is not installed."""
 
     code = "spark_missing"
+
+
+class SparkNotStartedError(GoQueueError):
+    """Spark did not start; its own words about it are on the standard error."""
+
+    code = "spark_not_started"
 
 
 def session(
@@ -104,7 +111,14 @@ def _launch(app_name: str, master: str | None, conf: Mapping[str, str]) -> "Spar
     builder = SparkSession.builder.appName(app_name).master(chosen)
     for name, value in settings_for(chosen, conf).items():
         builder = builder.config(name, value)
-    made = builder.getOrCreate()
+    from pyspark.errors import PySparkRuntimeError  # noqa: PLC0415
+
+    try:
+        made = builder.getOrCreate()
+    except PySparkRuntimeError as error:
+        if error.getCondition() != GATEWAY_EXITED:
+            raise
+        raise SparkNotStartedError("Spark's Java process ended before it was ready") from error
     made.sparkContext.setLogLevel(conf.get("spark.log.level", "ERROR"))
     return made
 

@@ -229,6 +229,27 @@ def test_a_topic_takes_updates(
     assert second == [("b", 6)] * (1 if delivery == "exactly-once" else 2)
 
 
+def test_a_topic_takes_whole_results(client: Client, topic: str, run_text: Run) -> None:
+    """Every row of the result with every batch, also those that did not change."""
+    target = f"{topic}-totals"
+    client.create_topic(target, partitions=1)
+    text = f"""
+        name: whole
+        sources: {{orders: {{topic: {topic}, schema: "name STRING, n INT"}}}}
+        transforms: {{totals: {{sql: "{TOTALS}"}}}}
+        sinks: {{out: {{from: totals, topic: {target}, key: name, output: complete}}}}
+    """
+    for bodies in ([("a", 1), ("b", 1)], [("b", 5)]):
+        with client.producer(topic) as producer:
+            for name, number in bodies:
+                producer.send(json.dumps({"name": name, "n": number}).encode())
+        run_text(text)
+    totals = [(one["name"], one["n"]) for one in values(client, target)]
+
+    assert sorted(totals[:2]) == [("a", 1), ("b", 1)]
+    assert sorted(totals[2:]) == [("a", 1), ("b", 6)]
+
+
 @pytest.mark.parametrize(
     ("parts", "problem"),
     [
