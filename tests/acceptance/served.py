@@ -23,12 +23,26 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def held_port() -> socket.socket:
+    """Keep a port for a broker that comes and goes: bound, so nobody else gets it, but no more."""
+    held = socket.socket()
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    held.bind(("127.0.0.1", 0))
+    return held
+
+
+def address_of(held: socket.socket) -> str:
+    """Return the address of a port that is kept."""
+    return f"127.0.0.1:{held.getsockname()[1]}"
+
+
 class Served:
     """A broker on one port and one data directory, over as many processes as it takes."""
 
     def __init__(self, data_dir: Path, *, log: Path | None = None) -> None:
         self.data_dir = data_dir
-        self.address = f"127.0.0.1:{free_port()}"
+        self._held = held_port()
+        self.address = address_of(self._held)
         self._log = log or data_dir.with_name(f"{data_dir.name}.log")
         self._process: subprocess.Popen[bytes] | None = None
         self.start()
@@ -38,6 +52,7 @@ class Served:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+        self._held.close()
 
     @property
     def log_lines(self) -> list[str]:

@@ -11,6 +11,7 @@ from goqueue.base.ids import PartitionId, TopicName, TopicPartition
 from goqueue.client.pile import SendFuture
 from goqueue.core.producers.partitioner import partition_of_key
 from goqueue.testing.log_checker import LogChecker
+from tests.acceptance.served import address_of, held_port
 from tests.cli.running import BrokerProcess
 
 KILLS = 6
@@ -71,8 +72,9 @@ def place(payload: bytes) -> TopicPartition:
 def test_kill_nine_in_a_loop_loses_and_doubles_nothing(tmp_path: Path) -> None:
     """P1, P3: acked messages survive at their offsets, retried ones are there once, in order."""
     dice = random.Random(1)
-    broker = BrokerProcess(tmp_path / "data")
-    address = broker.native
+    held = held_port()
+    address = address_of(held)
+    broker = BrokerProcess(tmp_path / "data", "--native", address)
     client = goqueue.connect(address)
     client.create_topic(TOPIC, partitions=PARTITIONS, segment_bytes="256KiB")
     loads = [Load(client, "a"), Load(client, "b")]
@@ -89,6 +91,7 @@ def test_kill_nine_in_a_loop_loses_and_doubles_nothing(tmp_path: Path) -> None:
     checker = LogChecker()
     judge(checker, client, loads, follower)
     client.close()
+    held.close()
 
     assert broker.stop() == 0
     assert sum(len(load.sent) for load in loads) > 1_000

@@ -9,10 +9,12 @@ import goqueue
 from goqueue.base.errors import GoQueueError
 from goqueue.storage.read_only import ReadOnlyDisk
 from goqueue.storage.verify import Verification
+from tests.acceptance.served import address_of, held_port
 from tests.cli.running import BrokerProcess
 
 KILLS = 6
 KEYS = 40
+REMOVED_MIN = 100
 TOPIC = "state"
 
 
@@ -58,8 +60,9 @@ class Admin(threading.Thread):
 def test_kill_nine_while_compacting_keeps_the_last_value_of_every_key(tmp_path: Path) -> None:
     """P1, P3: what was acked last for a key is there, at its offset, once, and nothing is bad."""
     dice = random.Random(2)
-    broker = BrokerProcess(tmp_path / "data")
-    address = broker.native
+    held = held_port()
+    address = address_of(held)
+    broker = BrokerProcess(tmp_path / "data", "--native", address)
     client = goqueue.connect(address)
     client.create_topic(TOPIC, partitions=1, segment_bytes="64KiB", cleanup_policy="compact")
     load, admin = Load(client), Admin(client)
@@ -70,18 +73,21 @@ def test_kill_nine_while_compacting_keeps_the_last_value_of_every_key(tmp_path: 
         pause.wait(0.3 + dice.random() * 0.5)
         broker.stop(signal.SIGKILL)
         broker = BrokerProcess(tmp_path / "data", "--native", address)
+    while admin.removed <= REMOVED_MIN and load.is_alive():
+        pause.wait(0.05)
     for thread in (load, admin):
         thread.is_over.set()
         thread.join()
     client.compact_topic(TOPIC)
     messages = list(client.read(TOPIC))
     client.close()
+    held.close()
     assert broker.stop() == 0
     verification = Verification(ReadOnlyDisk(tmp_path / "data"), is_deep=True)
     for _ in verification.run():
         pass
 
-    assert admin.removed > 100
+    assert admin.removed > REMOVED_MIN
     assert {message.key: message.offset for message in messages} == load.offsets
     assert len(messages) == len(load.offsets) == KEYS
     assert len({(message.value or b"").rstrip(b"\0") for message in messages}) == KEYS
