@@ -36,7 +36,8 @@ def client(address: str) -> Iterator[goqueue.Client]:
 @pytest.fixture
 def topic(client: goqueue.Client) -> str:
     name = f"topic-{next(_numbers)}"
-    client.create_topic(name, partitions=3)
+    # Some tests send messages that are years old; retention would delete them as they look on.
+    client.create_topic(name, partitions=3, retention_ms=0)
     return name
 
 
@@ -61,5 +62,5 @@ def group() -> str:
 
 @pytest.fixture
 def orders(broker: goqueue.Client, group: str) -> str:
-    broker.create_topic(f"orders-{group}", partitions=3)
+    broker.create_topic(f"orders-{group}", partitions=3, retention_ms=0)
     return f"orders-{group}"

@@ -52,7 +52,7 @@ def test_every_row_arrives_in_its_partition(
     places = dice.integers(0, partitions, rows)
     values = [b"%06d" % row + dice.bytes(value_bytes) for row in range(rows)]
     with goqueue.connect(address) as client:
-        client.create_topic(TOPIC, partitions=partitions)
+        client.create_topic(TOPIC, partitions=partitions, retention_ms=0)
         link = BlockingLink(address, timeout_s=60)
         identity = link.request(Operation.INIT_PRODUCER, calls.InitProducer())
         sender = BatchSender(link, decode(identity.header, calls.ProducerIdentity))

@@ -34,6 +34,7 @@ def fetch_all(raw: Raw) -> int:
     end = raw.end_offset()
     while offset < end:
         parts, frames = raw.fetch(calls.FetchPart(0, offset), bytes_max=32 * MiB)
+        assert parts[0].failure is None, parts[0].failure
         offset = parts[0].next_offset
         received += len(frames)
     return received
