@@ -21,7 +21,7 @@ from goqueue.core.delivery.runs import (
     written_in,
 )
 from goqueue.core.record.batch import pack_batch
-from goqueue.core.record.cut import alone, cut_frames, rows_at
+from goqueue.core.record.cut import alone, cut_frames, rows_at, times_in
 from goqueue.core.record.frame import Buffer
 from goqueue.core.record.row import Row
 from goqueue.core.record.stamp import NO_STAMP
@@ -84,7 +84,7 @@ class Gathered:
         if not self._batches:
             return None
         batch = pa.concat_batches(self._batches)
-        times = np.asarray(batch.column("timestamp").view(pa.int64()))
+        times = times_in(batch)
         return pack_batch(
             batch if len(self._batches) > 1 else alone(batch),
             column_set=self._column_set,
@@ -194,7 +194,7 @@ class PickReader:
         elif stored.first_timestamp_us >= self._oldest_us:
             return here
         else:
-            times = np.asarray(stored.batch.column("timestamp").view("int64"))
+            times = times_in(stored.batch)
             is_old = times[here - header.offset] < self._oldest_us
         self._expired |= set_from(here[is_old])
         rest: Numbers = here[~is_old]
@@ -203,10 +203,10 @@ class PickReader:
 
 def _clusters(wanted: Numbers) -> Iterator[tuple[int, int]]:
     """Return half-open ranges that hold some offsets, those near one another together."""
-    breaks = np.flatnonzero(wanted[1:] - wanted[:-1] > NEIGHBOUR_OFFSETS)
-    starts = [wanted[0], *wanted[breaks + 1]]
-    ends = [*wanted[breaks] + 1, wanted[-1] + 1]
-    return zip(map(int, starts), map(int, ends), strict=True)
+    (breaks,) = (wanted[1:] - wanted[:-1] > NEIGHBOUR_OFFSETS).nonzero()
+    starts = [int(wanted[0]), *wanted[breaks + 1].tolist()]
+    ends = [*(wanted[breaks] + 1).tolist(), int(wanted[-1]) + 1]
+    return zip(starts, ends, strict=True)
 
 
 class Keys(NamedTuple):

@@ -18,16 +18,18 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
-from goqueue.base.errors import DiskFullError
-from goqueue.base.units import US_PER_MS, KiB, MiB
+from goqueue.base.errors import CorruptFrameError, DiskFullError
+from goqueue.base.ids import Offset
+from goqueue.base.limits import FRAME_BYTES_MAX, FRAME_HEADER_BYTES
+from goqueue.base.units import NS_PER_US, US_PER_MS, KiB, MiB
 from goqueue.core.log.plain_rows import plain_rows
 from goqueue.core.log.scan import Walk
 from goqueue.core.producers.partitioner import partition_of_key
 from goqueue.core.record.check import CheckedFrame, check_frames
-from goqueue.core.record.frame import CONTROL, read_header
+from goqueue.core.record.frame import CONTROL, PRIORITY_NORMAL, TOMBSTONE, FrameHeader
 from goqueue.core.record.message import Draft
 from goqueue.core.record.repack import frame_drafts
-from goqueue.core.record.row import Row, encode_row
+from goqueue.core.record.row import Row
 from goqueue.core.record.stamp import NO_STAMP
 from goqueue.observability.logging import get_logger
 from goqueue.runtime.ballast import Ballast
@@ -47,6 +49,7 @@ SNAPSHOT_BYTES_MAX: Final = 256 * MiB
 READ_BYTES: Final = 1 * MiB
 
 _NUMBER: Final = struct.Struct(">Q")
+_NO_HEADER: Final = bytes(FRAME_HEADER_BYTES)
 _encode: Final = msgspec.msgpack.Encoder().encode
 log = get_logger("goqueue.state")
 
@@ -246,7 +249,7 @@ class StateLog:
         """
         partition = self._partition(home)
         trace = self._traces.get(key) or _Trace()
-        rows: list[bytes] = []
+        rows: list[CheckedFrame] = []
         stored: bytes | None = None
         if trace.is_due(self._snapshot_bytes_min):
             stored = _pack(_encode(list(snapshot())))
@@ -254,7 +257,7 @@ class StateLog:
         change = _encode(events)
         slot = trace.number % SLOTS
         rows.append(self._row(f"{key}#{slot}", _NUMBER.pack(trace.number) + change))
-        self._append(partition, rows)
+        self._append_frames(partition, rows)
         self._traces[key] = trace
         if stored is not None:
             trace.snapshot_number = trace.number
@@ -279,12 +282,9 @@ class StateLog:
         ]
         ends = memoryview(frame_drafts(slots))
         checked = check_frames(ends, now_ms=self._clock.now_ms(), by_broker=True)
-        self._append_frames(partition, [_checked(self._row(key, None)), *checked])
+        self._append_frames(partition, [self._row(key, None), *checked])
         del self._traces[key]
         return partition.durable()
-
-    def _append(self, partition: Partition, rows: Sequence[bytes]) -> None:
-        self._append_frames(partition, [_checked(row) for row in rows])
 
     def _append_frames(self, partition: Partition, frames: Sequence[CheckedFrame]) -> None:
         try:
@@ -301,9 +301,30 @@ class StateLog:
         number = partition_of_key(home.encode(), len(self._topic.partitions))
         return self._topic.partitions[number]
 
-    def _row(self, key: str, value: bytes | None) -> bytes:
-        draft = Draft(value=value, key=key.encode(), timestamp_us=self._now_us())
-        return encode_row(draft)
+    def _row(self, key: str, value: bytes | None) -> CheckedFrame:
+        """Return a row frame as one that passed the check; appending it seals it."""
+        name, content = key.encode(), value or b""
+        timestamp_us = self._now_us()
+        header = FrameHeader(
+            TOMBSTONE if value is None else 0,
+            0,
+            Offset(0),
+            timestamp_us * NS_PER_US,
+            PRIORITY_NORMAL,
+            len(name),
+            len(content),
+            0,
+        )
+        if header.size > FRAME_BYTES_MAX:
+            raise CorruptFrameError(f"a record of {header.size} bytes; no frame is so large")
+        return CheckedFrame(
+            header=header,
+            frame=_NO_HEADER + name + content,
+            rows=1,
+            stamp=NO_STAMP,
+            sequence_count=1,
+            first_timestamp_us=timestamp_us,
+        )
 
     def _now_us(self) -> int:
         return self._clock.now_ms() * US_PER_MS
@@ -322,16 +343,3 @@ def _unpack(stored: bytes) -> bytes:
         stored[_NUMBER.size :], decompressed_size=size, codec="zstd", asbytes=True
     )
     return raw
-
-
-def _checked(raw: bytes) -> CheckedFrame:
-    """Return a frame of our own as one that passed the check."""
-    header = read_header(raw)
-    return CheckedFrame(
-        header=header,
-        frame=raw,
-        rows=1,
-        stamp=NO_STAMP,
-        sequence_count=1,
-        first_timestamp_us=header.timestamp_ns // 1_000,
-    )

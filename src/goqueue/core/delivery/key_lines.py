@@ -45,13 +45,14 @@ class KeyLines:
         by_line -= order
         in_lines = offsets[order]
         # By places: with masks as mixed as these it takes several times as long.
-        behind = np.flatnonzero(by_line[1:] == by_line[:-1]) + 1
+        is_behind = by_line[1:] == by_line[:-1]
+        behind = is_behind.nonzero()[0] + 1
         following = np.full(len(order), NONE, np.int64)
         following[order[behind - 1]] = in_lines[behind]
         self._table.append(offsets, following)
-        starts = np.flatnonzero(by_line[1:] != by_line[:-1]) + 1
-        ends = in_lines[np.append(starts - 1, len(order) - 1)]
-        starts = np.insert(starts, 0, 0)
+        (breaks,) = (~is_behind).nonzero()
+        ends = in_lines[np.concatenate((breaks, (len(order) - 1,)))]
+        starts = np.concatenate(((0,), breaks + 1))
         firsts: Numbers = in_lines[starts]
         heads: Numbers = firsts[self._extend_lines(by_line[starts], firsts, ends)]
         return heads
@@ -63,14 +64,14 @@ class KeyLines:
         if len(self._tail_numbers):
             nearest = np.minimum(places, len(self._tail_numbers) - 1)
             np.equal(self._tail_numbers[nearest], lines, out=is_known)
-        known = np.flatnonzero(is_known)
+        (known,) = is_known.nonzero()
         tails = places[known]
         at, is_there = self._table.find(self._tail_offsets[tails])
         self._table.following[at] = firsts[known[is_there]]
         self._tail_offsets[tails] = lasts[known]
         if len(known) == len(lines):
             return known[~is_there]
-        fresh = np.flatnonzero(~is_known)
+        (fresh,) = (~is_known).nonzero()
         self._tail_numbers = np.insert(self._tail_numbers, places[fresh], lines[fresh])
         self._tail_offsets = np.insert(self._tail_offsets, places[fresh], lasts[fresh])
         return np.concatenate((known[~is_there], fresh))

@@ -71,11 +71,17 @@ class KeyTable:
         first, last = offsets.min(), offsets.max()
         if last - first + 1 == len(offsets):
             low, high = self._between(first, last + 1)
-            found: Numbers = low + np.flatnonzero(self.states[low:high] != PASSED)
+            found: Numbers = low + (self.states[low:high] != PASSED).nonzero()[0]
             return found
         if len(offsets) > self._count:
             offsets = offsets & self._known()
-        at, _ = self.find(array_of(offsets))
+        wanted = array_of(offsets)
+        if self._offsets is None and first >= self._first and last < self._first + self._count:
+            at = wanted - self._first
+            # Mostly all of them are: telling that takes a fraction of finding out which.
+            if self.states[at].max() < PASSED:
+                return at
+        at, _ = self.find(wanted)
         return at
 
     def _between(self, start: int, end: int) -> tuple[int, int]:

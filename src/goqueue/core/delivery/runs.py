@@ -50,8 +50,7 @@ def set_from(offsets: Numbers) -> BitMap64:
     top = int(offsets[0]) >> 32 if count else 0
     if count < _PACKED_MIN or int(offsets[-1]) >> 32 != top:
         return BitMap64(offsets.view(np.uint64))
-    parts = offsets >> 16
-    breaks = (np.flatnonzero(parts[1:] != parts[:-1]) + 1).tolist()
+    breaks = _breaks_between_parts(offsets)
     if len(breaks) >= _PACKED_PARTS_MAX:
         return BitMap64(offsets.view(np.uint64))
     low = offsets.astype("<u2")
@@ -63,12 +62,26 @@ def set_from(offsets: Numbers) -> BitMap64:
             bits = np.zeros(1 << 16, bool)
             bits[low[start:end]] = True
             body = np.packbits(bits, bitorder="little").tobytes()
-        heads.append(_PART.pack(int(parts[start]) & 0xFFFF, end - start - 1))
+        heads.append(_PART.pack(int(offsets[start]) >> 16 & 0xFFFF, end - start - 1))
         places.append(_PLACE.pack(position))
         bodies.append(body)
         position += len(body)
     prefix = _PREFIX.pack(1, top, _NO_RUNS_COOKIE, len(heads))
     return BitMap64.deserialize(b"".join((prefix, *heads, *places, *bodies)))
+
+
+def _breaks_between_parts(offsets: Numbers) -> list[int]:
+    """Return where in an ascending array another part of 65,536 begins."""
+    first, last = int(offsets[0]) >> 16, int(offsets[-1]) >> 16
+    if first == last:
+        return []
+    if last - first >= _PACKED_PARTS_MAX:
+        parts = offsets >> 16
+        breaks: list[int] = ((parts[1:] != parts[:-1]).nonzero()[0] + 1).tolist()
+        return breaks
+    borders = np.arange(first + 1, last + 1) << 16
+    # Where there is nothing in a part, the next begins at the same place.
+    return list(dict.fromkeys(offsets.searchsorted(borders).tolist()))
 
 
 def runs_of(offsets: BitMap64) -> Runs:
@@ -85,14 +98,25 @@ def runs_of(offsets: BitMap64) -> Runs:
 def runs_in(offsets: Sequence[int] | np.ndarray) -> Runs:
     """Return a sequence as runs in its own order: a run ends where the next is not one more."""
     numbers = np.asarray(offsets, np.int64)
-    if not len(numbers):
-        return []
-    breaks = np.flatnonzero(numbers[1:] - numbers[:-1] != 1)
+    if len(numbers) <= _RUNS_MAX:
+        return _few_runs(numbers.tolist())
+    (breaks,) = (numbers[1:] - numbers[:-1] != 1).nonzero()
     flat = np.empty(2 * len(breaks) + 2, np.int64)
     flat[0], flat[-1] = numbers[0], numbers[-1] + 1
     flat[1:-1:2] = numbers[breaks] + 1
     flat[2::2] = numbers[breaks + 1]
     runs: Runs = flat.tolist()
+    return runs
+
+
+def _few_runs(numbers: list[int]) -> Runs:
+    """Return the runs of a few numbers, for which arrays would take several times as long."""
+    runs: Runs = []
+    for number in numbers:
+        if runs and runs[-1] == number:
+            runs[-1] = number + 1
+        else:
+            runs += (number, number + 1)
     return runs
 
 
@@ -105,13 +129,15 @@ def written_of(offsets: BitMap64) -> Written:
 
 def written_in(offsets: Numbers) -> Written:
     """Return an array in the shorter of its forms; runs where it does not ascend."""
+    if len(offsets) <= _RUNS_MAX:
+        return runs_in(offsets)
     steps = offsets[1:] - offsets[:-1]
-    if np.count_nonzero(steps != 1) < _RUNS_MAX or (steps < 1).any():
+    first, last = int(offsets[0]), int(offsets[-1])
+    is_wide = last - first >= 1 << 32
+    if is_wide or np.count_nonzero(steps != 1) < _RUNS_MAX or steps.min() < 1:
         return runs_in(offsets)
-    if offsets[-1] - offsets[0] >= 1 << 32:
-        return runs_in(offsets)
-    behind: bytes = (offsets - offsets[0]).astype("<u4").tobytes()
-    return _FIRST.pack(int(offsets[0])) + behind
+    behind: bytes = (offsets - first).astype("<u4").tobytes()
+    return _FIRST.pack(first) + behind
 
 
 def numbers_in(written: Written) -> Numbers:

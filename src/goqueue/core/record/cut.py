@@ -4,10 +4,14 @@ Shape: codec. A frame kept whole is passed as it lies, one with nothing to keep 
 kept of a batch goes out in runs, as batch frames or, where a run is short, as row frames.
 """
 
+from functools import lru_cache
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
+from goqueue.base.errors import CorruptFrameError
 from goqueue.base.ids import Offset
 from goqueue.core.record.batch import batch_fields, batch_rows, decode_batch, pack_batch
 from goqueue.core.record.frame import Buffer, FrameHeader, read_header
@@ -51,7 +55,7 @@ def _cut_batch(header: FrameHeader, frame: memoryview, rows: int, keep: BitMap64
     counts = np.diff(np.concatenate((starts, [len(numbers)])))
     batch = decode_batch(header, frame)
     column_set = batch_fields(header, frame).column_set
-    times = np.asarray(batch.column("timestamp").view(pa.int64()))
+    times = times_in(batch)
     pieces: list[Buffer] = []
     for start, count in zip(numbers[starts].tolist(), counts.tolist(), strict=True):
         run = batch.slice(start, count)
@@ -74,11 +78,37 @@ def _cut_batch(header: FrameHeader, frame: memoryview, rows: int, keep: BitMap64
 
 def rows_at(batch: pa.RecordBatch, rows: np.ndarray) -> pa.RecordBatch:
     """Return some rows of a batch, ascending; neighbours without copying them."""
-    if not len(rows) or rows[-1] - rows[0] + 1 == len(rows):
-        return batch.slice(rows[0] if len(rows) else 0, len(rows))
+    count = len(rows)
+    first, last = (int(rows[0]), int(rows[-1])) if count else (0, -1)
+    if last - first + 1 == count:
+        return batch.slice(first, count)
+    if first < 0 or last >= batch.num_rows:
+        raise CorruptFrameError(f"row {last} of a batch of {batch.num_rows}")
     # Not by ``pa.array``, which would load pandas where that is installed.
     places = pa.py_buffer(np.ascontiguousarray(rows, np.int64))
-    return batch.take(pa.Array.from_buffers(pa.int64(), len(rows), [None, places]))
+    taken = pa.Array.from_buffers(pa.int64(), count, [None, places])
+    take, unchecked = _taking()
+    return take([batch, taken], unchecked)
+
+
+@lru_cache
+def _taking() -> tuple[Any, Any]:
+    """Return what takes rows, and that nothing is to be checked again.
+
+    Around them Arrow's own method spends as long as it takes to copy some hundred rows.
+    """
+    # As late as Arrow itself does it: loading this takes a tenth of a second.
+    import pyarrow.compute as pc  # noqa: PLC0415 - see above
+
+    return pc.get_function("take").call, pc.TakeOptions(boundscheck=False)
+
+
+def times_in(batch: pa.RecordBatch) -> np.ndarray:
+    """Return the times of messages, in microseconds."""
+    column = batch.column("timestamp")
+    # The column where it lies: a view of it and an array of the view are much more to make.
+    start = column.offset
+    return np.frombuffer(column.buffers()[1], np.int64, start + len(column))[start:]
 
 
 def alone(run: pa.RecordBatch) -> pa.RecordBatch:
