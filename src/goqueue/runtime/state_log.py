@@ -72,23 +72,21 @@ class _Trace:
         self.snapshot_number = 0
         self.snapshot_bytes = 0
         self.bytes_since = 0
+        # Both as they are stored, numbers included, and only until they are replayed.
         self.snapshot: bytes | None = None
         self.changes: dict[int, bytes] = {}
         self.is_damaged = False
 
-    def take_snapshot(self, number: int, events: bytes) -> None:
+    def take_snapshot(self, number: int, value: bytes) -> None:
         self.snapshot_number = number
-        self.number = max(self.number, number)
-        self.snapshot = events
-        self.snapshot_bytes = len(events)
-        self.bytes_since = 0
+        self.snapshot = value
         self.changes = {n: change for n, change in self.changes.items() if n >= number}
 
-    def take_change(self, number: int, events: bytes) -> None:
-        self.number = max(self.number, number + 1)
-        if number >= self.snapshot_number:
-            self.changes[number] = events
-            self.bytes_since += len(events)
+    def count(self) -> None:
+        """Work out where the machine is, once all its records were taken."""
+        self.number = max(self.changes, default=self.snapshot_number - 1) + 1
+        self.snapshot_bytes = len(self.snapshot or b"")
+        self.bytes_since = sum(map(len, self.changes.values()))
 
     def is_due(self, bytes_min: int) -> bool:
         """Tell whether a snapshot must come before the next change."""
@@ -129,17 +127,21 @@ class StateLog:
         self._topic = topic
         if topic is not None:
             self._ballast.take()
+        found: dict[bytes, _Trace] = {}
         for partition in topic.partitions if topic is not None else ():
-            self._recover(partition)
+            self._recover(partition, found)
+        for name, trace in found.items():
+            trace.count()
+            self._traces[name.decode()] = trace
 
-    def _recover(self, partition: Partition) -> None:
+    @staticmethod
+    def _recover(partition: Partition, found: dict[bytes, _Trace]) -> None:
         offset, end = partition.log.start_offset, partition.log.end_offset
         while offset < end:
             location = partition.reader.locate(offset, bytes_max=READ_BYTES)
             chunk = bytes(location.file.read(location.position, location.size))
             rows, next_offset = plain_rows(chunk, offset=offset)
-            for key, value in rows:
-                self._take(key, value)
+            _take(rows, found)
             if next_offset > offset:
                 offset = next_offset
                 continue
@@ -150,26 +152,10 @@ class StateLog:
                 if not span.header.flags & CONTROL and not span.header.is_batch:
                     row = Row(span.header, piece.frames[span.start : span.end])
                     assert row.key is not None, "every record has a machine"
-                    self._take(row.key, row.value)
+                    _take([(row.key, row.value)], found)
             if piece.next_offset <= offset:
                 break
             offset = piece.next_offset
-
-    def _take(self, key: bytes, value: bytes | None) -> None:
-        name, _, slot = key.decode().partition("#")
-        if value is None:
-            if not slot:
-                self._traces.pop(name, None)
-            return
-        trace = self._traces.get(name)
-        if trace is None:
-            trace = self._traces[name] = _Trace()
-        (number,) = _NUMBER.unpack_from(value)
-        events = value[_NUMBER.size :]
-        if slot:
-            trace.take_change(number, events)
-        else:
-            trace.take_snapshot(number, events)
 
     def recovered(self, prefix: str) -> list[str]:
         """Return the keys of the machines found at start that begin so, in order."""
@@ -181,7 +167,9 @@ class StateLog:
         if trace is None:
             return []
         decode = msgspec.msgpack.Decoder(list[kind]).decode
-        events: list[Any] = decode(_unpack(trace.snapshot)) if trace.snapshot else []
+        events: list[Any] = (
+            decode(_unpack(trace.snapshot[_NUMBER.size :])) if trace.snapshot else []
+        )
         for number in range(trace.snapshot_number, trace.number):
             change = trace.changes.get(number)
             if change is None:
@@ -194,7 +182,7 @@ class StateLog:
                 # What follows could not be told from the missing ones: the next change begins anew.
                 trace.is_damaged = True
                 break
-            events += decode(change)
+            events += decode(memoryview(change)[_NUMBER.size :])
         trace.changes.clear()
         trace.snapshot = None
         return events
@@ -328,6 +316,25 @@ class StateLog:
 
     def _now_us(self) -> int:
         return self._clock.now_ms() * US_PER_MS
+
+
+def _take(rows: Iterable[tuple[bytes, bytes | None]], found: dict[bytes, _Trace]) -> None:
+    """Take records in the order of the log. There may be hundreds of thousands: one flat piece."""
+    number_of = _NUMBER.unpack_from
+    for key, value in rows:
+        name, _, slot = key.partition(b"#")
+        if value is None:
+            if not slot:
+                found.pop(name, None)
+            continue
+        trace = found.get(name)
+        if trace is None:
+            trace = found[name] = _Trace()
+        (number,) = number_of(value)
+        if not slot:
+            trace.take_snapshot(number, value)
+        elif number >= trace.snapshot_number:
+            trace.changes[number] = value
 
 
 def _pack(events: bytes) -> bytes:

@@ -14,8 +14,8 @@ from goqueue.base.limits import FRAME_HEADER_BYTES
 from goqueue.core.record.frame import CHECKED_FROM, HOLE, TOMBSTONE
 from goqueue.core.record.hole import HOLE_ROWS_MAX
 
-_HEADER: Final = struct.Struct(">2sBBIq10xHIH")
-_START: Final = (b"GQ", 1)
+_HEADER: Final = struct.Struct(">3sBIq10xHIH")
+_START: Final = b"GQ\x01"
 _END_OFFSET: Final = struct.Struct(">Q")
 assert _HEADER.size == FRAME_HEADER_BYTES
 
@@ -32,10 +32,9 @@ def plain_rows(chunk: bytes, *, offset: Offset) -> PlainRows:
     view = memoryview(chunk)
     rows: list[tuple[bytes, bytes | None]] = []
     position, size, wanted = 0, len(chunk), int(offset)
+    header_of = _HEADER.unpack_from
     while size - position >= FRAME_HEADER_BYTES:
-        magic, version, flags, crc, at, key_size, value_size, headers_size = _HEADER.unpack_from(
-            chunk, position
-        )
+        start, flags, crc, at, key_size, value_size, headers_size = header_of(chunk, position)
         key_start = position + FRAME_HEADER_BYTES
         value_start = key_start + key_size
         end = value_start + value_size
@@ -44,7 +43,7 @@ def plain_rows(chunk: bytes, *, offset: Offset) -> PlainRows:
             end > size
             or headers_size
             or not (is_plain or flags == HOLE)
-            or (magic, version) != _START
+            or start != _START
             or at > wanted
             or crc32c(view[position + CHECKED_FROM : end]) != crc
         ):
