@@ -34,7 +34,7 @@ def test_a_batch_arrives_whole_and_where_its_keys_belong(
 def test_everything_a_message_can_have_is_written(
     spark: SparkSession, broker: Served, client: Client, topic: str
 ) -> None:
-    client.create_topic(f"{topic}.b", partitions=1)
+    client.create_topic(f"{topic}.b", partitions=1, retention_ms=0)
     rows = spark.sql(
         f"""SELECT '{topic}.b' AS topic, X'01FF' AS key, 'v' AS value, map('h', 'x') AS headers,
                    4 AS priority, 0 AS partition, timestamp'2026-01-02 03:04:05' AS timestamp,

@@ -128,7 +128,7 @@ def test_a_bad_parameter_is_named(full: Running, path: str, status: int, text: s
 
 def fill_hours(server: Running) -> None:
     """One message a minute, 200 of them, in twenty segments."""
-    server.create(num_partitions=2, config={"segment_bytes": 4096})
+    server.create(num_partitions=2, config={"segment_bytes": 4096, "retention_ms": 0})
     for start in range(0, 200, 10):
         server.publish(
             *(
