@@ -71,11 +71,6 @@ class TxSender(Sender):
     def _must_renew(self) -> bool:
         return False
 
-    def _begin(self, batches: list[Batch]) -> bool:
-        """Leave it to a task: a transaction has more to look after than an answer."""
-        del batches
-        return False
-
     def _produce(self, batches: Sequence[Batch], parts: list[calls.ProducePart]) -> calls.Produce:
         assert self._identity is not None, "identified before sending"
         packed = batches[0].part.packed
@@ -90,12 +85,11 @@ class TxSender(Sender):
         transaction = calls.Transaction(mine.producer_id, mine.epoch, number, last)
         return calls.Produce(self._topic, self._acks, parts, transaction)
 
-    async def _request(self, batches: list[Batch]) -> calls.Produced:
-        produced = await super()._request(batches)
+    def _settle_all(self, batches: Sequence[Batch], produced: calls.Produced) -> None:
         self.is_ended = self.is_ended or produced.is_ended
         if (failure := produced.failure) is not None:
             self.end_failure = from_code(failure.code, failure.message)
-        return produced
+        super()._settle_all(batches, produced)
 
     def _may_try_again(self, batch: Batch, error: GoQueueError) -> bool:
         return not isinstance(error, UnknownProducerError) and super()._may_try_again(batch, error)

@@ -255,6 +255,11 @@ class StateLog:
         trace.number += 1
         trace.bytes_since += len(change)
 
+    def is_snapshot_due(self, key: str) -> bool:
+        """Tell whether the next write of a machine begins with a snapshot of it."""
+        trace = self._traces.get(key)
+        return trace is not None and trace.is_due(self._snapshot_bytes_min)
+
     def forget(self, key: str, *, home: str) -> asyncio.Future[None]:
         """Write that a machine is gone; the future is done when that is durable."""
         trace = self._traces.get(key)

@@ -220,7 +220,8 @@ class Transactions:
     ) -> None:
         at_ms = self._clock.now_ms()
         decision = hosted.producer.begin(who, number=number, at_ms=at_ms, places=places)
-        hosted.commit(decision.events)
+        # With messages it is one record with what follows; a start would begin it again from them.
+        (hosted.commit_later if places else hosted.commit)(decision.events)
         hosted.producer.start_clock(self._clock.monotonic_ms())
         self.metrics.started.inc()
 

@@ -34,6 +34,8 @@ class HostedTxProducer:
         """Requests whose messages are not durable yet."""
         self.asked: list[asyncio.Future[None]] = []
         """What is done when the decision that was written last is in force."""
+        self._unwritten: Sequence[Event] = ()
+        """What is true already and is written together with what comes next."""
         self._published: asyncio.Event | None = None
         self._appending = 0
         self._appended: asyncio.Event | None = None
@@ -53,9 +55,27 @@ class HostedTxProducer:
         """Write events and make them true; ``durable`` tells when the disk has them."""
         if not found:
             return
+        self._write([*self._unwritten, *found] if self._unwritten else found)
+        self._apply(found)
+
+    def commit_later(self, found: Sequence[Event]) -> None:
+        """Make events true and write them with the next ones, where a crash may lose them as well.
+
+        A snapshot is of the state before what is written behind it, so it is not put off.
+        """
+        if self._unwritten or self._state.is_snapshot_due(self.key):
+            self.commit(found)
+            return
+        self._unwritten = found
+        self._apply(found)
+
+    def _write(self, found: Sequence[Event]) -> None:
         self._state.write(
             self.key, home=self.producer.name, events=found, snapshot=self.producer.snapshot
         )
+        self._unwritten = ()
+
+    def _apply(self, found: Sequence[Event]) -> None:
         for event in found:
             self.producer.apply(event)
         self.note_work()
@@ -132,6 +152,8 @@ class HostedTxProducer:
 
     def durable(self) -> asyncio.Future[None]:
         """Return a future that is done when everything committed so far is durable."""
+        if self._unwritten:
+            self._write(self._unwritten)
         return self._state.durable(self.producer.name)
 
     def forget(self) -> asyncio.Future[None]:
