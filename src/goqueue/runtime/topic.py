@@ -146,13 +146,18 @@ class Topic:
         if is_internal(self.record.name):
             raise InvalidNameError("topics whose names begin with '__' are written by the broker")
         started, received_us = time.perf_counter(), self._clock.now_us()
+        outcomes: list[Published | GoQueueError] = []
         try:
             async with self._turn:
-                outcomes = [await self._accept(*part, ticket=ticket) for part in parts]
+                for part in parts:
+                    outcomes.append(await self._accept(*part, ticket=ticket))  # noqa: PERF401
         except BaseException:
             # Cancelled in the middle: what is appended already is synced all the same.
             self.sync_soon(parts)
             raise
+        finally:
+            # Here: who cancels the request does not take back what is in the log.
+            self._count(outcomes)
         return Appended(outcomes, started, received_us)
 
     def sync_soon(self, parts: Sequence[tuple[int, memoryview]]) -> None:
@@ -204,12 +209,9 @@ class Topic:
         self._note_room(is_full=isinstance(outcome, DiskFullError))
         # Counted when the answer has left, and before anybody else is listened to.
         seconds = time.perf_counter() - started
-        loop = asyncio.get_running_loop()
-        if isinstance(outcome, Published):
-            loop.call_soon(self._count, outcome.written)
-        loop.call_soon(
-            self._note_all, [outcome], received_us, self.settings.ack_durability, seconds
-        )
+        call_soon = asyncio.get_running_loop().call_soon
+        call_soon(self._count, [outcome])
+        call_soon(self._note_all, [outcome], received_us, self.settings.ack_durability, seconds)
         return outcome
 
     def _note_all(
@@ -227,11 +229,14 @@ class Topic:
                 trace_published(self.partitions, outcome, received_us, durability)
         self.meter.publish_seconds.observe(seconds)
 
-    def _count(self, frames: Sequence[CheckedFrame]) -> None:
-        if frames:
-            self.meter.published.inc(sum(frame.rows for frame in frames))
-            self.meter.count_lanes(frame.lanes or (0, 0, frame.rows, 0, 0) for frame in frames)
-            self.meter.published_bytes.inc(sum(len(frame.frame) for frame in frames))
+    def _count(self, outcomes: Sequence[Published | GoQueueError]) -> None:
+        placed = [one.written for one in outcomes if isinstance(one, Published)]
+        if frames := [frame for written in placed for frame in written]:
+            self.meter.published.inc(sum([frame.rows for frame in frames]))
+            normal = sum([frame.rows for frame in frames if frame.lanes is None])
+            lanes = [frame.lanes for frame in frames if frame.lanes is not None]
+            self.meter.count_lanes([*lanes, (0, 0, normal, 0, 0)])
+            self.meter.published_bytes.inc(sum([len(frame.frame) for frame in frames]))
 
     async def check_fit(self, frames: Sequence[CheckedFrame]) -> None:
         """Refuse frames of the broker's own if one message does not fit the schema."""
@@ -251,8 +256,6 @@ class Topic:
             if self._gate is not None and self.settings.is_validated:
                 misfits = await self._gate.refuse(target.name, self.settings, checked)
             published = await self._append(target, checked, misfits, ticket)
-            # Here: who cancels the request does not take back what is in the log.
-            self._count(published.written)
         except GoQueueError as error:
             self._note_room(is_full=isinstance(error, DiskFullError))
             return error

@@ -222,7 +222,7 @@ class Endings:
             self.ask(hosted)
         asked, hosted.asked = hosted.asked, []
         try:
-            await _all_of(asked)
+            await _all_synced(asked)
         except GoQueueError:
             if not producer.ends:
                 raise
@@ -369,6 +369,18 @@ async def _all_of(waits: Sequence[Awaitable[None]]) -> None:
     for result in await asyncio.gather(*waits, return_exceptions=True):
         if isinstance(result, BaseException):
             raise result
+
+
+async def _all_synced(syncs: Sequence[asyncio.Future[None]]) -> None:
+    """Do the same for what goes on by itself, and mostly ends together."""
+    failure: GoQueueError | None = None
+    for sync in syncs:
+        try:
+            await sync
+        except GoQueueError as error:
+            failure = failure or error
+    if failure is not None:
+        raise failure
 
 
 def is_there(partition: Partition, offset: Offset, number: int) -> bool:

@@ -210,10 +210,9 @@ class PartitionLog:
         buffers: list[Buffer] = []
         size = rows = 0
         for frame in frames:
-            header = frame.header._replace(offset=offset)
             rest = memoryview(frame.frame)[FRAME_HEADER_BYTES:]
-            buffers += (seal_header(header, rest), rest)
-            size += header.size
+            buffers += (seal_header(frame.header, rest, offset=offset), rest)
+            size += FRAME_HEADER_BYTES + len(rest)
             rows += frame.rows
             offset = Offset(offset + frame.rows)
         self._active.append(

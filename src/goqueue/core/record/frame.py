@@ -126,21 +126,20 @@ def verify(frame: Buffer, header: FrameHeader) -> None:
         raise CorruptFrameError(f"checksum of the frame at offset {header.offset} does not match")
 
 
-def seal_header(header: FrameHeader, *rest: Buffer) -> bytes:
-    """Return the header's bytes with the checksum over them and the rest (key, value, headers)."""
+def seal_header(header: FrameHeader, *rest: Buffer, offset: Offset | None = None) -> bytes:
+    """Return the header's bytes with the checksum over them and the rest (key, value, headers).
+
+    With an offset it is that of the frame, whatever its header says.
+    """
+    flags, _, own, timestamp_ns, priority, key_size, value_size, headers_size = header
+    at = own if offset is None else offset
     checked = _CHECKED_HEADER.pack(
-        header.offset,
-        header.timestamp_ns,
-        header.priority,
-        0,
-        header.key_size,
-        header.value_size,
-        header.headers_size,
+        at, timestamp_ns, priority, 0, key_size, value_size, headers_size
     )
     crc = crc32c(checked)
     for buffer in rest:
         crc = crc32c(buffer, crc)
-    return _PREFIX.pack(MAGIC, VERSION, header.flags, crc) + checked
+    return _PREFIX.pack(MAGIC, VERSION, flags, crc) + checked
 
 
 def encode_frame(
