@@ -113,7 +113,7 @@ class Transaction(_Open):
         """Queue one message, of the producer's topic or of another, and return its future."""
         if topic is None:
             # Most messages have no more than this, and passing on nothing costs least.
-            return self._send(value, key=key, **fields) if fields else self._send(value, key=key)
+            return self._send(value, key=key, **fields) if fields else self._send(value, key)
         self._check_open()
         gatherer = self._session.gatherers.get(topic) or self._run(self._session.learn(topic))
         return gatherer.send(value, key=key, **fields)
@@ -183,7 +183,7 @@ class AsyncTransaction(_Open):
         """Queue one message, of the producer's topic or of another, and return its future."""
         if topic is None:
             # Most messages have no more than this, and passing on nothing costs least.
-            return self._send(value, key=key, **fields) if fields else self._send(value, key=key)
+            return self._send(value, key=key, **fields) if fields else self._send(value, key)
         self._check_open()
         return self._session.gatherer(topic).send(value, key=key, **fields)
 
