@@ -4,13 +4,57 @@ import asyncio
 import concurrent.futures
 import threading
 from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import uvloop
 
 from goqueue.base.errors import ClosedError
 
 Result = TypeVar("Result")
+
+
+class _Awaited(Generic[Result]):
+    """A coroutine another thread waits for; half the work of a future that many may wait for."""
+
+    __slots__ = ("_coroutine", "_done", "_loop", "_task")
+
+    def __init__(
+        self, coroutine: Coroutine[Any, Any, Result], loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self._coroutine = coroutine
+        self._loop = loop
+        self._task: asyncio.Task[Result] | None = None
+        # Held until it is done: who takes it has waited for that.
+        self._done = threading.Lock()
+        self._done.acquire()
+
+    def start(self) -> None:
+        """Begin, in the loop."""
+        self._task = self._loop.create_task(self._coroutine)
+        self._task.add_done_callback(self._finish)
+
+    def _finish(self, _: "asyncio.Task[Result]") -> None:
+        self._done.release()
+
+    def wait(self, timeout_s: float | None) -> None:
+        """Return when it is done; raise TimeoutError if that takes too long."""
+        seconds = -1 if timeout_s is None else min(max(timeout_s, 0), threading.TIMEOUT_MAX)
+        if not self._done.acquire(timeout=seconds):
+            raise TimeoutError
+
+    def cancel(self) -> None:
+        """Let nobody wait for it any more, in the loop."""
+        assert self._task is not None, "begun, since calls are made in their order"
+        self._task.cancel()
+
+    def result(self) -> Result:
+        """Return what it returned, or raise what it raised."""
+        assert self._task is not None, "done"
+        try:
+            return self._task.result()
+        except asyncio.CancelledError as error:
+            # Nobody cancels the thread that has waited.
+            raise concurrent.futures.CancelledError from error
 
 
 class LoopThread:
@@ -37,12 +81,17 @@ class LoopThread:
 
     def run(self, coroutine: Coroutine[Any, Any, Result], timeout_s: float | None = None) -> Result:
         """Run a coroutine and wait for its result."""
-        future = self.submit(coroutine)
+        if self._is_stopped:
+            coroutine.close()
+            raise ClosedError("the client was closed")
+        awaited = _Awaited(coroutine, self.loop)
+        self.loop.call_soon_threadsafe(awaited.start)
         try:
-            return future.result(timeout_s)
+            awaited.wait(timeout_s)
         except BaseException:
-            future.cancel()
+            self.loop.call_soon_threadsafe(awaited.cancel)
             raise
+        return awaited.result()
 
     def stop(self) -> None:
         """End the loop and its thread."""

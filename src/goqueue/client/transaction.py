@@ -243,5 +243,5 @@ def required(session: TxSession | None) -> TxSession:
     return session
 
 
-def _refuse(_: bytes | None, **__: object) -> SendFuture:
+def _refuse(_: bytes | None, __: bytes | None = None, **___: object) -> SendFuture:
     raise InvalidTransactionStateError("this transaction is not open")

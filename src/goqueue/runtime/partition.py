@@ -207,7 +207,7 @@ class Partition:
             if frame.transaction:
                 self.queue.tx.note(frame.transaction, offset, frame.rows)
             offset = Offset(offset + frame.rows)
-        size = sum(len(frame.frame) for frame in frames)
+        size = sum([len(frame.frame) for frame in frames])
         self._unsynced_bytes += size
         self._bytes_since_snapshot += size
         self._frames_since_snapshot += len(frames)
@@ -224,7 +224,7 @@ class Partition:
 
         A new segment is begun as soon as nothing is being synced.
         """
-        is_full = not self.log.fits(sum(len(frame.frame) for frame in frames))
+        is_full = not self.log.fits(sum([len(frame.frame) for frame in frames]))
         base = self.append(frames)
         if is_full and self._rolling is None:
             self._rolling = asyncio.get_running_loop().create_task(self._roll())

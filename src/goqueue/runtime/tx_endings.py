@@ -273,9 +273,8 @@ class Endings:
             ends.append(End.latest(producer))
         if not ends:
             return
-        for end in ends:
-            self._teller.tell(end)
-        await _all_of([wait for end in ends for wait in self._teller.waits(end)])
+        self._teller.tell(*ends)
+        await _all_synced(self._teller.waits(*ends))
         hosted.commit(producer.complete(ends[-1].control.number).events)
 
     async def finish_group(self, group: str) -> None:

@@ -58,10 +58,9 @@ class Teller:
     def __repr__(self) -> str:
         return f"<Teller with {len(self._waiting)} to tell of>"
 
-    def tell(self, end: End) -> None:
-        """Tell everybody now."""
-        failure = self._tell_all([end]).get(0)
-        if failure is not None:
+    def tell(self, *ends: End) -> None:
+        """Tell everybody now; raise what kept somebody from hearing, when the others have."""
+        for failure in self._tell_all(ends).values():
             raise failure
 
     def tell_soon(self, end: End) -> asyncio.Future[None]:
@@ -132,12 +131,14 @@ class Teller:
         end = End(TxProducer("lost"), control, (), (), ())
         partition.end_transactions([(self._frame(end), control)])
 
-    def waits(self, end: End) -> list[asyncio.Future[None]]:
+    def waits(self, *ends: End) -> list[asyncio.Future[None]]:
         """Return what is done when all that was told is durable."""
-        groups = {one.group for one in end.holds} | {one.group for one in end.offsets}
+        groups = {one.group for end in ends for one in end.holds}
+        groups |= {one.group for end in ends for one in end.offsets}
+        places = dict.fromkeys(place for end in ends for place in end.partitions)
         waits = [
             partition.durable()
-            for partition in self.partitions(end.partitions)
+            for partition in self.partitions(places)
             if partition.log.durable_offset < partition.log.end_offset
         ]
         return waits + [self._consume.durable(group) for group in groups]
