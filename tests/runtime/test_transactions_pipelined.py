@@ -22,7 +22,7 @@ from goqueue.core.tx.numbers import number_after
 from goqueue.core.tx.producer import ABORT, COMMIT, Identity
 from goqueue.core.tx.states import State
 from goqueue.runtime import broker as broker_module
-from goqueue.runtime import state_log, transactions
+from goqueue.runtime import state_log, transactions, tx_endings
 from goqueue.runtime.partition import Published
 from goqueue.runtime.transactions import Last, Transactions
 from goqueue.testing.disk import CrashError
@@ -94,6 +94,38 @@ def test_a_commit_is_seen_when_it_is_answered(send: Way) -> None:
         assert await send(bank, mine, "later")
         await bank.crash()
         assert (await bank.read(1))[-1] == "+later"
+        await bank.rig.stop()
+
+    run(main())
+
+
+async def _nothing(*_: object) -> None:
+    """Note nothing of what is done."""
+
+
+def test_a_transaction_of_one_request_is_one_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That it began and how it ended are written together; where it goes on, it began by itself."""
+    monkeypatch.setattr(tx_endings.Endings, "finish", _nothing)
+
+    async def main() -> None:
+        bank = await Bank().open()
+        mine = await bank.begin(await bank.init())
+        assert await at_once(bank, mine, "first")
+        (journal,) = bank.rig.broker.topics[TopicName(broker_module.TX_TOPIC)].partitions
+        records = journal.log.end_offset
+        mine = after(mine)
+        assert await at_once(bank, mine, "next")
+        assert journal.log.end_offset == records + 1
+        mine = after(mine)
+        parts = [(0, bank.raw(mine, 0, "early"))]
+        _, ended = await bank.tx.publish_last(mine, "accounts", parts, Last(2))
+        assert ended is False, "one is missing"
+        bank.note(mine, 0, 1)
+        assert journal.log.durable_offset == records + 2, "it is known that it began"
+        await bank.publish(mine, 1, "late")
+        await bank.crash()
+        assert await bank.tx.end(mine, COMMIT, messages=2)
+        assert (await bank.read(0))[-1] == "early"
         await bank.rig.stop()
 
     run(main())
