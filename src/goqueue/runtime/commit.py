@@ -168,7 +168,11 @@ class Committer:
         if self._jobs:
             self._due = loop.call_later(PATIENCE_SECONDS, self._begin_shares)
         else:
-            self._due = loop.call_soon(self._begin_shares)
+            self._due = loop.call_soon(self._let_others_in)
+
+    def _let_others_in(self) -> None:
+        """Look at what has arrived meanwhile, once: a request that is there shares the sync."""
+        self._due = asyncio.get_running_loop().call_soon(self._begin_shares)
 
     def _begin_shares(self) -> None:
         self._due = None

@@ -194,7 +194,7 @@ class Leasing:
             keys is not None
             and keys.looked_offset < partition.visible_offset
             and len(keys) < LOOK_AHEAD_MESSAGES_MAX
-            and hosted.ledger.ready_heads(hosted.view()) < limit
+            and not hosted.ledger.has_ready_heads(hosted.view(), limit)
         ):
             offset = max(keys.looked_offset, partition.log.start_offset, hosted.ledger.committed)
             if offset >= partition.visible_offset:

@@ -198,9 +198,14 @@ class Ledger:
         settled.add_range(start, min(self.committed, end))
         return settled | self.done
 
-    def ready_heads(self, view: View) -> int:
-        """Return how many messages known by key could be delivered now."""
-        return 0 if self.keys is None else len(self._heads(self.keys, view))
+    def has_ready_heads(self, view: View, count: int) -> bool:
+        """Tell whether so many messages known by key could be delivered now."""
+        if self.keys is None:
+            return count <= 0
+        own = (self.leases.offsets, self.waiting.offsets, self._doomed, self._held)
+        busy = sum(map(len, (*own, view.hidden, view.cancelled)))
+        # Mostly the numbers tell, and nobody needs to look which ones they are.
+        return len(self.keys.heads) - busy >= count or len(self._heads(self.keys, view)) >= count
 
     def is_held(self, offset: int) -> bool:
         """Tell whether an open transaction settles a message."""

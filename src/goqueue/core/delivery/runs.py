@@ -4,6 +4,7 @@ Shape: codec.
 """
 
 import struct
+from collections import deque
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import chain
@@ -124,7 +125,12 @@ def written_of(offsets: BitMap64) -> Written:
     """Return a set in the shorter of its forms."""
     first, last = (offsets.min(), offsets.max()) if offsets else (0, -1)
     is_run = last - first + 1 == len(offsets)
-    return runs_of(offsets) if is_run else written_in(array_of(offsets))
+    if is_run:
+        return runs_of(offsets)
+    written = written_in(array_of(offsets))
+    if isinstance(written, bytes):
+        _just_packed.append((written, offsets.copy()))
+    return written
 
 
 def written_in(offsets: Numbers) -> Written:
@@ -160,8 +166,15 @@ def _unpack_anew(written: bytes) -> Numbers:
 _unpack = lru_cache(_KEPT_SETS)(_unpack_anew)
 
 
+_just_packed: Final[deque[tuple[bytes, BitMap64]]] = deque(maxlen=1)
+"""The last set that was packed: whoever packs one is about to hand it on."""
+
+
 @lru_cache(_KEPT_SETS)
 def _set_in(written: bytes) -> BitMap64:
+    for known, offsets in tuple(_just_packed):
+        if known is written:
+            return offsets
     return set_from(_unpack(written))
 
 
@@ -212,9 +225,10 @@ def is_written(written: Written, *, end_offset: int) -> bool:
     if isinstance(written, bytes):
         if len(written) <= _FIRST.size or (len(written) - _FIRST.size) % 4:
             return False
-        offsets = numbers_in(written)
-        is_ascending = bool((offsets[1:] > offsets[:-1]).all())
-        return is_ascending and offsets[0] >= 0 and offsets[-1] < end_offset
+        behind = np.frombuffer(written, "<u4", -1, _FIRST.size)
+        (first,) = _FIRST.unpack_from(written)
+        is_ascending = bool((behind[1:] > behind[:-1]).all())
+        return is_ascending and first + int(behind[0]) >= 0 and first + int(behind[-1]) < end_offset
     if len(written) % 2:
         return False
     is_ascending = all(map(le, chain((0,), written), written))
