@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from goqueue.cli import main
-from tests.cli.running import BrokerProcess, Outcome, Run
+from goqueue.cli import checkup, consume_group, main
+from tests.cli.running import SECONDS_MAX, BrokerProcess, Outcome, Run
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +37,9 @@ def run(
 ) -> Run:
     """Run a command in this process, which is quicker than a process for each."""
     del home
+    # A broker on a busy machine is slow to answer, but it is there.
+    monkeypatch.setattr(checkup, "PROBE_SECONDS", SECONDS_MAX)
+    monkeypatch.setattr(consume_group, "IDLE_SECONDS", 6.0)
 
     def run_command(*arguments: str, stdin: bytes = b"", program: str = "goqueue") -> Outcome:
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))

@@ -8,10 +8,12 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from fcntl import F_SETPIPE_SZ, fcntl
 from pathlib import Path
 from typing import Any
 
 SECONDS_MAX = 120
+LOG_BYTES_MAX = 1 << 20
 
 Run = Callable[..., "Outcome"]
 
@@ -49,7 +51,7 @@ class BrokerProcess:
 
 def start(*arguments: str, **environment: str) -> subprocess.Popen[bytes]:
     """Start a command in a process of its own."""
-    return subprocess.Popen(
+    process = subprocess.Popen(
         [sys.executable, "-m", "goqueue", *arguments],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -57,6 +59,10 @@ def start(*arguments: str, **environment: str) -> subprocess.Popen[bytes]:
         bufsize=0,
         env={**os.environ, **environment},
     )
+    assert process.stderr is not None
+    # A broker that waits for a reader of its log answers nobody.
+    fcntl(process.stderr, F_SETPIPE_SZ, LOG_BYTES_MAX)
+    return process
 
 
 def lines_of(process: subprocess.Popen[bytes], stream: str = "stderr") -> Iterator[bytes]:

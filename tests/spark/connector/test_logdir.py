@@ -23,7 +23,7 @@ from goqueue.spark.connector.rows import RowMapping
 from tests.acceptance.served import Served
 
 TOPIC = "orders"
-SECONDS_MAX = 60
+SECONDS_MAX = 120
 SMALL_SEGMENT = 64 * 1_024
 
 

@@ -22,7 +22,7 @@ from tests.spark.connector import round_trip
 
 ROOT = Path(__file__).parents[3]
 BIN = Path(pyspark.__file__).parent / "bin"
-SECONDS_MAX = 120
+SECONDS_MAX = 400
 CONNECT = "org.apache.spark.sql.connect.service.SparkConnectServer"
 pytestmark = pytest.mark.slow
 
@@ -67,7 +67,7 @@ def go(place: str, broker: Served, topic: str) -> list[int]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=240,
+        timeout=SECONDS_MAX,
     )
     assert done.returncode == 0, done.stderr[-3_000:]
     counts: list[int] = json.loads(done.stdout.splitlines()[-1])

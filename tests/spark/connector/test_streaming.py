@@ -18,7 +18,7 @@ from goqueue.client.sync import Client
 from tests.acceptance.served import Served
 
 Publish = Callable[..., None]
-SECONDS_MAX = 120
+SECONDS_MAX = 400
 
 
 def source(spark: SparkSession, address: str, **options: object) -> DataFrame:

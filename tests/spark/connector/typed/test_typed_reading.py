@@ -15,7 +15,7 @@ from goqueue.core.schemas.proto_definition import ProtoDefinition
 from goqueue.core.schemas.schema import Schema, SchemaType
 from tests.acceptance.served import Served
 
-SECONDS_MAX = 120
+SECONDS_MAX = 400
 NUMBER = {"type": "integer"}
 ORDER = {
     "type": "object",
