@@ -3,10 +3,12 @@
 import signal
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 # A busy machine must not fail a property: time limits belong to benchmarks.
-settings.register_profile("goqueue", deadline=None, print_blob=True)
+settings.register_profile(
+    "goqueue", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("goqueue")
 
 # Whoever starts the tests in the background has Ctrl-C ignored, and so would every program they

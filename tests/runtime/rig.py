@@ -28,7 +28,7 @@ from goqueue.testing.log_checker import LogChecker
 
 Step = Callable[["Rig"], Coroutine[Any, Any, None]]
 FETCH_BYTES = 3_000
-HANGS_SECONDS = 60
+HANGS_SECONDS = 300
 
 
 def messages_in(topic: str, partition: int, frames: memoryview) -> list[Message]:
