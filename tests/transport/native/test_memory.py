@@ -1,5 +1,6 @@
 """However greedy its clients are, the broker's memory stays below a ceiling."""
 
+import resource
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -23,6 +24,9 @@ SLACK_BYTES = 80 * MiB
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A broker in its own process with 32 MiB of messages to read, small and huge ones."""
+    # A thousand connections are more than many systems allow a process that does not ask.
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     data: Path = tmp_path_factory.mktemp("memory") / "data"
     with Served(data) as running:
         with Raw(running.address) as raw:
@@ -37,6 +41,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
             read_all(raw)
         yield running
         assert running.complaints() == []
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @pytest.fixture
