@@ -194,14 +194,15 @@ class Partition:
         base = self.log.append(frames)
         offset = base
         for frame in frames:
-            self.ledger.apply(
-                Appended(
-                    stamp=frame.stamp,
-                    sequence_count=frame.sequence_count,
-                    base_offset=offset,
-                    repeats=frame.repeats,
+            if frame.stamp is not NO_STAMP:
+                self.ledger.apply(
+                    Appended(
+                        stamp=frame.stamp,
+                        sequence_count=frame.sequence_count,
+                        base_offset=offset,
+                        repeats=frame.repeats,
+                    )
                 )
-            )
             if frame.queue is not None:
                 self.queue.note(offset, frame.queue)
             if frame.transaction:

@@ -98,11 +98,12 @@ class Teller:
                 if end.control.number in partition.queue.tx:
                     rows_of.setdefault(partition, []).append(row)
         failures: dict[int, GoQueueError] = {}
+        # One for all partitions: where it lies is said when it is appended.
+        told = {row for rows in rows_of.values() for row in rows}
+        frames = {row: (self._frame(ends[row]), ends[row].control) for row in told}
         for partition, rows in rows_of.items():
             try:
-                partition.end_transactions(
-                    [(self._frame(ends[row]), ends[row].control) for row in rows]
-                )
+                partition.end_transactions([frames[row] for row in rows])
             except GoQueueError as error:
                 # One that cannot hear of it does not keep the others from hearing.
                 failures.update(dict.fromkeys(rows, error))
