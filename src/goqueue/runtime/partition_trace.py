@@ -121,7 +121,9 @@ class PartitionTrace:
                 callers = frame.queue.callers.sampled
                 self.tracer.remember_callers(self.place.tag, end, callers)
             end += frame.rows
-        chosen = self.choose_from([base, end]) if end > base else None
+        if end == base or self.is_idle:
+            return None
+        chosen = self.choose(base, end)
         if not chosen:
             return None
         return Traced(chosen, self.tracer.now_ns(), _delays_of(frames, base, chosen))

@@ -66,6 +66,12 @@ class Sampler:
     def choose(self, start: int, end: int) -> BitMap64:
         """Return the chosen offsets of a half-open range."""
         chosen = BitMap64()
+        latest, millionths = self._plan[-1]
+        if latest <= start < end:
+            # What is appended, and most of what is asked for, is chosen by the rate of now.
+            if millionths:
+                self._choose(chosen, start, end, millionths)
+            return chosen
         upper = end
         for from_offset, millionths in reversed(self._plan):
             lower = max(start, from_offset)
