@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from prometheus_client import Histogram
 
@@ -70,6 +70,16 @@ class ConsumerMetrics:
         )
         self.totals: Counter[str] = Counter()
         """What happened since the broker started, by the names of ``/reliability/stats``."""
+        self._series: dict[tuple[object, ...], Any] = {}
+        """Series as they were last asked for: finding one takes longer than counting in it."""
+
+    def _of(self, metric: Any, *labels: str) -> Any:  # noqa: ANN401 - a series is of its metric's type
+        """Return the series of a metric."""
+        place = (metric, *labels)
+        found = self._series.get(place)
+        if found is None:
+            found = self._series[place] = metric.labels(*labels)
+        return found
 
     def count(self, name: str, amount: int) -> None:
         """Count something for ``/reliability/stats``."""
@@ -77,28 +87,29 @@ class ConsumerMetrics:
 
     def polled(self, group: str, parts: Sequence[Part], *, seconds: float) -> None:
         """Count a poll that was answered."""
-        self._polls.labels(group).inc()
+        self._of(self._polls, group).inc()
         if not parts:
-            self._empty.labels(group).inc()
+            self._of(self._empty, group).inc()
             return
         # A poll that waited for messages says nothing about the broker, so only full ones count.
-        self._poll_latency.labels(group).observe(seconds)
+        self._of(self._poll_latency, group).observe(seconds)
         total = 0
         for part in parts:
             topic = part.partition.topic
-            total += part.rows
-            self._consumed.labels(topic, group).inc(part.rows)
-            self._consumed_bytes.labels(topic, group).inc(part.size)
-        self._batch_size.labels(group).observe(total)
+            rows = part.rows
+            total += rows
+            self._of(self._consumed, topic, group).inc(rows)
+            self._of(self._consumed_bytes, topic, group).inc(part.size)
+        self._of(self._batch_size, group).observe(total)
         self.count("tracked", total)
 
     def settled(self, group: str, topic: str, verb: str, count: int, *, seconds: float) -> None:
         """Count messages that were settled."""
         counter = self._by_verb.get(verb)
         if counter is not None and count:
-            counter.labels(topic, group).inc(count)
+            self._of(counter, topic, group).inc(count)
         self.count(verb, count)
-        self._ack_latency.labels(topic, verb).observe(seconds)
+        self._of(self._ack_latency, topic, verb).observe(seconds)
 
     def expired(self, group: str, topic: str, count: int) -> None:
         """Count messages whose lease ran out."""
@@ -120,6 +131,7 @@ class ConsumerMetrics:
 
     def forget(self, group: str) -> None:
         """Drop the series of a deleted group."""
+        self._series.clear()
         metrics = (
             self._consumed, self._consumed_bytes, self._polls, self._empty, self._poll_latency,
             self._batch_size, *self._by_verb.values(), self._expired, self._commits,
@@ -130,6 +142,7 @@ class ConsumerMetrics:
 
     def forget_topic(self, topic: str) -> None:
         """Drop the series of a deleted topic."""
+        self._series.clear()
         metrics = (
             *self._by_verb.values(), self._expired, self._ack_latency, self._commits,
             self._commit_errors,

@@ -4,12 +4,18 @@ Shape: calculator. A line is linked by offsets, so leaving out entries moves no 
 is settled before its turn stays, as a step to the next, until the head of its line has passed it.
 """
 
+from typing import Final
+
 import numpy as np
 from pyroaring import BitMap64
 
 from goqueue.core.delivery.key_numbers import STEP
 from goqueue.core.delivery.key_table import CAPACITY_MIN, NONE, SETTLED, KeyTable
 from goqueue.core.delivery.runs import Numbers
+
+LINES_SHARE: Final = 4
+"""So many lines may be empty for one spare message: keys come again, and 16 bytes are less than
+what it takes to put a line in."""
 
 
 class KeyLines:
@@ -21,6 +27,8 @@ class KeyLines:
         self._tail_numbers: Numbers = np.empty(0, np.int64)
         """The numbers of lines, ascending, beside the last message of each."""
         self._tail_offsets: Numbers = np.empty(0, np.int64)
+        self._has_steps = False
+        """Whether anything may be settled before its turn."""
 
     def __len__(self) -> int:
         """Return how many messages are in lines."""
@@ -82,14 +90,23 @@ class KeyLines:
         at = table.places(heads)
         if len(heads) < len(offsets):
             table.states[table.places(offsets)] = SETTLED
+            self._has_steps = True
         table.pass_by(at)
-        following = table.following[at]
+        following: Numbers = table.following[at]
         following = following[following != NONE]
-        is_settled = table.states[table.at(following)] == SETTLED
+        if self._has_steps:
+            following = self._step_over(following)
+        table.tidy()
+        if len(self._tail_numbers) > LINES_SHARE * self._spare + 2 * len(table):
+            self._forget_lines()
+        return following
+
+    def _step_over(self, following: Numbers) -> Numbers:
+        """Return those next in their lines, behind what was settled before its turn."""
+        is_settled = self._table.states[self._table.at(following)] == SETTLED
         if is_settled.any():
             following = np.concatenate((following[~is_settled], self._skip(following[is_settled])))
-        if table.tidy() or len(self._tail_numbers) > self._spare + 2 * len(table):
-            self._forget_lines()
+            self._has_steps = bool(len(self._table.settled()))
         return following
 
     def _skip(self, offsets: Numbers) -> Numbers:

@@ -132,16 +132,15 @@ class KeyTable:
         self.states[places] = PASSED
         self._passed_count += len(places)
 
-    def tidy(self) -> bool:
-        """Use less memory if most of it is for what was passed; tell whether anything changed."""
+    def tidy(self) -> None:
+        """Use less memory if most of it is for what was passed."""
         if self._offsets is not None:
-            if self._passed_count <= self._spare + len(self):
-                return False
-            self._narrow()
-            self._widen()
-            return True
+            if self._passed_count > self._spare + len(self):
+                self._narrow()
+                self._widen()
+            return
         if self._count <= self._room(len(self)):
-            return False
+            return
         rest = self.states[: self._count] != PASSED
         lead = int(rest.argmax()) if len(self) else self._count
         self._keep(slice(lead, self._count))
@@ -149,7 +148,6 @@ class KeyTable:
         self._passed_count -= lead
         if self._count > self._room(len(self)) * 7 // 8:
             self._narrow()
-        return True
 
     def _room(self, live: int) -> int:
         """Return how many places there may be for so many messages."""

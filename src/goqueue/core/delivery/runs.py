@@ -127,7 +127,7 @@ def written_of(offsets: BitMap64) -> Written:
     is_run = last - first + 1 == len(offsets)
     if is_run:
         return runs_of(offsets)
-    written = written_in(array_of(offsets))
+    written = _written_ascending(array_of(offsets))
     if isinstance(written, bytes):
         _just_packed.append((written, offsets.copy()))
     return written
@@ -135,12 +135,16 @@ def written_of(offsets: BitMap64) -> Written:
 
 def written_in(offsets: Numbers) -> Written:
     """Return an array in the shorter of its forms; runs where it does not ascend."""
+    is_ascending = len(offsets) > _RUNS_MAX and bool((offsets[1:] > offsets[:-1]).all())
+    return _written_ascending(offsets) if is_ascending else runs_in(offsets)
+
+
+def _written_ascending(offsets: Numbers) -> Written:
+    """Return an ascending array in the shorter of its forms."""
     if len(offsets) <= _RUNS_MAX:
         return runs_in(offsets)
-    steps = offsets[1:] - offsets[:-1]
     first, last = int(offsets[0]), int(offsets[-1])
-    is_wide = last - first >= 1 << 32
-    if is_wide or np.count_nonzero(steps != 1) < _RUNS_MAX or steps.min() < 1:
+    if last - first >= 1 << 32 or np.count_nonzero(offsets[1:] - offsets[:-1] != 1) < _RUNS_MAX:
         return runs_in(offsets)
     behind: bytes = (offsets - first).astype("<u4").tobytes()
     return _FIRST.pack(first) + behind
