@@ -13,7 +13,7 @@ import goqueue.aio
 from goqueue.base.errors import InvalidRequestError, TraceNotFoundError
 from goqueue.wire.trace_calls import TraceEntry
 from tests.cli.running import BrokerProcess, run_process
-from tests.client.consuming import take
+from tests.client.consuming import eventually, take
 
 PARENT = b"00-%032x-b7ad6b7169203331-01"
 _numbers = count(1)
@@ -134,6 +134,7 @@ def test_transactions_are_told(client: goqueue.Client) -> None:
             raise ValueError("no")
     producer.close()
 
+    eventually(lambda: trace_at(client, topic, 0).status == "completed")
     assert events(trace_at(client, topic, 0))[-3:] == [
         *("consume.fetched", "consume.held", "consume.acked"),
     ]
@@ -157,8 +158,8 @@ def test_a_message_past_its_time_to_live_is_expired(client: goqueue.Client) -> N
     publish(client, topic, 1, timestamp=datetime.now(UTC) - timedelta(hours=1))
     with client.consumer(topic, [topic]) as consumer:
         assert consumer.poll(timeout=0.1) == []
-
-    assert trace_at(client, topic, 0).status == "expired"
+        eventually(lambda: trace_at(client, topic, 0).status == "expired")
+        assert consumer.poll(timeout=0.1) == []
 
 
 def test_searches_are_checked(client: goqueue.Client) -> None:
