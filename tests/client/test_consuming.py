@@ -323,6 +323,8 @@ def test_where_a_new_group_begins(broker: goqueue.Client, orders: str, group: st
     publish(broker, orders, 10)
     with broker.consumer(group, [orders], start="latest") as consumer:
         assert consumer.poll(timeout=0.1) == []
+        # A group begins in a partition with the first poll that the broker has seen.
+        eventually(lambda: len(broker.group_progress(group)) == 3, "a place to begin")
         publish(broker, orders, 1)
         (message,) = take(consumer, 1)
         assert message.value == b"0"

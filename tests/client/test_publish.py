@@ -35,7 +35,7 @@ TOPIC = "orders"
 @pytest.fixture
 def remote(proxy: Proxy) -> Iterator[goqueue.Client]:
     """A client behind a bad network, with a topic of one partition for this test alone."""
-    with goqueue.connect(proxy.address, timeout=10) as connected:
+    with goqueue.connect(proxy.address, timeout=60) as connected:
         connected.create_topic(TOPIC, partitions=1)
         yield connected
         connected.delete_topic(TOPIC)
