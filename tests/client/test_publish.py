@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -15,6 +16,7 @@ from goqueue.base.errors import (
     DeadlineExceededError,
     GoQueueError,
     InvalidTransactionStateError,
+    OverloadedError,
     PartitionNotFoundError,
     SchemaViolationError,
     TooLargeError,
@@ -207,7 +209,7 @@ def test_no_answer_in_time_is_a_doubt_that_harms_no_other(
     proxy: Proxy, remote: goqueue.Client
 ) -> None:
     """The caller hears that it may be published, and the next message is not taken for it."""
-    producer = remote.producer(TOPIC, delivery_timeout_ms=500)
+    producer = remote.producer(TOPIC, delivery_timeout_ms=3_000)
     producer.publish(b"first")
     proxy.plan(Operation.PRODUCE, *[Fate.SWALLOW] * 9)
     with pytest.raises(DeadlineExceededError, match="it may be published"):
@@ -281,3 +283,95 @@ def test_closing_waits_for_a_publish_under_way(proxy: Proxy, remote: goqueue.Cli
 
     assert not thread.is_alive()
     assert [type(one) for one in outcomes] == [DeadlineExceededError]
+
+
+def test_it_does_not_wait_for_others_to_stop_sending(client: goqueue.Client, topic: str) -> None:
+    """Behind what was sent before, not behind all that other threads go on to send."""
+    producer = client.producer(topic)
+    is_over = threading.Event()
+
+    def send_on() -> None:
+        while not is_over.is_set():
+            producer.send(bytes(1_000), key=b"k")
+
+    others = [threading.Thread(target=send_on) for _ in range(2)]
+    for thread in others:
+        thread.start()
+    published = threading.Thread(target=producer.publish, args=(b"v",), daemon=True)
+    published.start()
+    published.join(30)
+    is_done = not published.is_alive()
+    is_over.set()
+    for thread in (*others, published):
+        thread.join()
+
+    assert is_done
+
+
+def test_time_that_is_over_after_a_pause_is_told(
+    proxy: Proxy, remote: goqueue.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine may be so busy that a short pause takes all the time there was."""
+    producer = remote.producer(TOPIC, delivery_timeout_ms=20_000)
+    producer.publish(b"first")
+    proxy.plan(Operation.PRODUCE, Fate.LOSE_REQUEST)
+    now = time.monotonic
+    late_s = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now() + late_s[0])
+    monkeypatch.setattr(time, "sleep", lambda _: late_s.__setitem__(0, 60.0))
+    with pytest.raises(DeadlineExceededError):
+        producer.publish(b"late")
+
+
+def test_a_doubt_stays_whatever_is_said_later(
+    proxy: Proxy, remote: goqueue.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that is too busy to look does not say that the message is not there."""
+    producer = remote.producer(TOPIC, delivery_timeout_ms=3_000)
+    producer.publish(b"first")
+    proxy.plan(Operation.PRODUCE, Fate.LOSE_REPLY)
+    request, asked = BlockingLink.request, []
+
+    def busy(link: BlockingLink, operation: Operation, *rest: object) -> object:
+        asked.append(operation)
+        if asked.count(Operation.PRODUCE) > 1:
+            raise OverloadedError("busy")
+        return request(link, operation, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(BlockingLink, "request", busy)
+    with pytest.raises(DeadlineExceededError, match="it may be published"):
+        producer.publish(b"doubtful")
+
+
+def test_the_first_message_has_no_more_time_than_the_others(
+    remote: goqueue.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Connecting and being introduced takes from its time and adds none."""
+    limits: list[float] = []
+    read = BlockingLink._read  # noqa: SLF001 - what it waits with
+
+    def noted(link: BlockingLink, size: int) -> memoryview:
+        connection = link._socket  # noqa: SLF001 - what it waits with
+        assert connection is not None
+        limits.append(connection.gettimeout() or 0)
+        return read(link, size)
+
+    producer = remote.producer(TOPIC, delivery_timeout_ms=9_000)
+    monkeypatch.setattr(BlockingLink, "_read", noted)
+    producer.publish(b"v")
+
+    assert max(limits) <= 9
+
+
+def test_nothing_is_sent_again_once_it_is_closed(
+    proxy: Proxy, remote: goqueue.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What pauses before it tries again when the producer is closed fails."""
+    producer = remote.producer(TOPIC)
+    producer.publish(b"first")
+    proxy.plan(Operation.PRODUCE, Fate.LOSE_REQUEST)
+    monkeypatch.setattr(time, "sleep", lambda _: producer.close())
+    with pytest.raises(DeadlineExceededError):
+        producer.publish(b"late")
+
+    assert stored(remote) == [b"first"]

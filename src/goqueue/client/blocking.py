@@ -1,4 +1,4 @@
-"""A blocking connection for synchronous readers.
+"""A blocking connection for synchronous readers, and for who waits for every publish.
 
 A reader that is busy decoding must not share its interpreter with a thread that receives: they
 would take the lock from each other in slices of milliseconds. So it receives by itself; while it
@@ -36,6 +36,8 @@ _buffers: Final = BufferPool(kept_max=3, kept_bytes_max=5 * MiB)
 
 JOINED_BYTES_MAX: Final = 64 * KiB
 """Up to this much, one copy costs less than to hand over many buffers."""
+SECONDS_MIN: Final = 0.001
+"""No time at all would mean not to wait, and less is refused."""
 GATHERED_BUFFERS_MAX: Final = 1_024
 """As many buffers as the system takes at once."""
 
@@ -56,6 +58,8 @@ class BlockingLink:
     def __init__(self, address: str, *, timeout_s: float, api_key: str | None = None) -> None:
         self._address = parse_address(address)
         self._timeout_s = self._timeout_s_max = timeout_s
+        self._patience_s = FOLLOW_WAIT_MS / 1_000
+        """How much longer a reply may take, because the broker waits for messages."""
         self._api_key = api_key
         self._socket: socket.socket | None = None
         self._correlation = 0
@@ -65,7 +69,8 @@ class BlockingLink:
 
     def limit(self, seconds: float) -> None:
         """Wait no longer than this for what is asked from now on, nor than is usual."""
-        self._timeout_s = min(seconds, self._timeout_s_max)
+        self._timeout_s = min(max(seconds, SECONDS_MIN), self._timeout_s_max)
+        self._patience_s = 0.0
         if self._socket is not None:
             self._socket.settimeout(self._timeout_s)
 
@@ -138,7 +143,7 @@ class BlockingLink:
             raise ConnectionLostError(f"cannot reach a broker at {host}:{port}: {error}") from error
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
-        connection.settimeout(self._timeout_s + FOLLOW_WAIT_MS / 1_000)
+        connection.settimeout(self._timeout_s + self._patience_s)
         self._socket = connection
         try:
             self.request(Operation.HELLO, hello(self._api_key))

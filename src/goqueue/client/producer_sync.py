@@ -67,8 +67,8 @@ class Producer:
     ) -> Place:
         """Publish one message, behind all that were sent, and return where it is.
 
-        The same as ``send(...).result()`` with less to do: nothing is gathered, no other thread is
-        woken. While several threads publish, their messages go out together.
+        The same as ``send(...).result()`` with less to do while nothing else is under way: no other
+        thread is woken. While several threads publish, their messages go out together.
         """
         if self._is_closed:
             raise ClosedError("the producer was closed")
@@ -76,11 +76,12 @@ class Producer:
         if publisher is None or not publisher.begin():
             return self.send(value, key=key, **fields).result()
         try:
-            if not self._gatherer.is_idle:
-                self.flush()
-            return publisher.publish(value, key, fields)
+            if self._gatherer.is_idle:
+                return publisher.publish(value, key, fields)
         finally:
             publisher.end()
+        # Behind what is under way; others may go on sending for ever, so nobody waits for its end.
+        return self.send(value, key=key, **fields).result()
 
     def transaction(self) -> Transaction:
         """Return a transaction, to be used with ``with``; needs a ``transactional_id``."""
@@ -96,7 +97,7 @@ class Producer:
         self._thread.run(self._gatherer.flush(), timeout)
 
     def close(self, timeout: float | None = None) -> None:
-        """Flush and take no more; what is not settled in time fails."""
+        """Flush and take no more; what is sent or published and not settled in time fails."""
         if not self._is_closed:
             self._is_closed = True
             if self._publisher is not None:

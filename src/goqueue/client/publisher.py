@@ -71,7 +71,9 @@ class Publisher:
     def close(self, timeout_s: float | None = None) -> None:
         """Take the turn for good and end the connection; who publishes now has so much time."""
         if self._holder != threading.get_ident():
-            self._turn.acquire(timeout=-1 if timeout_s is None else timeout_s)
+            # No publish takes longer; an interrupt in the wrong place may leave the turn to nobody.
+            longest_s = self._options.delivery_timeout_ms / 1_000
+            self._turn.acquire(timeout=min(longest_s, timeout_s or longest_s))
         # Otherwise a signal's handler closes within a publish, which fails.
         self._is_closed = True
         self._link.close()
@@ -112,27 +114,33 @@ class Publisher:
     def _send(self, partition: int, draft: Draft) -> calls.Produced:
         """Send a message until the broker has it or says that it will not."""
         deadline = time.monotonic() + self._options.delivery_timeout_ms / 1_000
-        backoff_s = BACKOFF_SECONDS
+        backoff_s, is_unsure = BACKOFF_SECONDS, False
         while True:
-            self._link.limit(deadline - time.monotonic())
             try:
-                return self._ask(partition, draft)
+                return self._ask(partition, draft, deadline)
             except GoQueueError as error:
+                if isinstance(error, (*IN_DOUBT, *NOT_THERE)):
+                    is_unsure = isinstance(error, IN_DOUBT)
                 if isinstance(error, NOT_THERE):
                     self._is_known = False
                 elif not error.retryable:
                     raise
-                if self._is_closed or time.monotonic() + backoff_s >= deadline:
-                    doubt = "; it may be published" if isinstance(error, IN_DOUBT) else ""
-                    reason = f"not acked in time{doubt}: {error.message}"
-                    raise DeadlineExceededError(reason) from error
-            time.sleep(backoff_s)
-            backoff_s = min(backoff_s * 2, BACKOFF_SECONDS_MAX)
+                if time.monotonic() + backoff_s < deadline and not self._is_closed:
+                    time.sleep(backoff_s)
+                    backoff_s = min(backoff_s * 2, BACKOFF_SECONDS_MAX)
+                    # Either may have come while nobody looked.
+                    if time.monotonic() < deadline and not self._is_closed:
+                        continue
+                doubt = "; it may be published" if is_unsure else ""
+                reason = f"not acked in time{doubt}: {error.message}"
+                raise DeadlineExceededError(reason) from error
 
-    def _ask(self, partition: int, draft: Draft) -> calls.Produced:
+    def _ask(self, partition: int, draft: Draft, deadline: float) -> calls.Produced:
         """Send a message once and wait for the answer."""
+        self._link.limit(deadline - time.monotonic())
         if not self._is_known:
             self._introduce()
+            self._link.limit(deadline - time.monotonic())
         sequence = self._sequences.get(partition, 0)
         stamp = ProducerStamp(
             ProducerId(self._identity.producer_id), Epoch(self._identity.epoch), Sequence(sequence)

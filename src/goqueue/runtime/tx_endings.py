@@ -371,7 +371,7 @@ async def _all_of(waits: Sequence[Awaitable[None]]) -> None:
 
 
 async def _all_synced(syncs: Sequence[asyncio.Future[None]]) -> None:
-    """Do the same for what goes on by itself, and mostly ends together."""
+    """Wait for every sync, then raise the first failure."""
     failure: GoQueueError | None = None
     for sync in syncs:
         try:
