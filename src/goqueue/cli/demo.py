@@ -2,11 +2,7 @@
 
 import signal
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import Annotated, Final
 
 import typer
@@ -16,6 +12,7 @@ from goqueue.cli.demo_screen import Screen, tell_report
 from goqueue.cli.failure import Failure
 from goqueue.cli.output import print_data
 from goqueue.cli.session import Session, command, read_timeout_ms
+from goqueue.cli.stop_wish import stop_wish
 
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 RATE_MAX: Final = 5_000
@@ -74,7 +71,7 @@ def demo(
 
     duration_ms = None if seconds is None else read_timeout_ms(seconds, "--seconds")
     with (
-        _stop_signal() as stop,
+        stop_wish(*SIGNALS) as stop,
         Screen(is_live=session.is_table and sys.stdout.isatty(), stop=stop) as screen,
     ):
         options = DemoOptions(
@@ -101,22 +98,3 @@ def demo(
             code="demo_mismatch",
             hint=f"what is left to look at is in {report.folder}",
         )
-
-
-@contextmanager
-def _stop_signal() -> Iterator[threading.Event]:
-    """Turn the signals that end programs into a wish to stop; the second one is obeyed at once."""
-    stop = threading.Event()
-
-    def wish(number: int, frame: FrameType | None) -> None:
-        del number, frame
-        if stop.is_set():
-            raise KeyboardInterrupt
-        stop.set()
-
-    before = {number: signal.signal(number, wish) for number in SIGNALS}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

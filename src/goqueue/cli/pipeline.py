@@ -3,10 +3,8 @@
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -27,6 +25,7 @@ from goqueue.cli.pipeline_options import (
 )
 from goqueue.cli.pipeline_screen import LiveScreen, draw_graph, tell_run
 from goqueue.cli.session import Session, add_common_options, command, knock
+from goqueue.cli.stop_wish import stop_wish
 
 if TYPE_CHECKING:
     from goqueue.spark.pipelines.graph import Graph
@@ -209,7 +208,7 @@ def run(
     new_topics = _check_surroundings(session, loaded, graph)
     log = _log_file(loaded, state)
     with (
-        _stop_signal() as stop,
+        stop_wish(signal.SIGINT, signal.SIGTERM, tell=_tell_wish) as stop,
         started(
             session, loaded.pipeline, master=master, remote=remote, conf=conf, log=log
         ) as spark,
@@ -269,24 +268,8 @@ def _run(
     tell_run(session, ended)
 
 
-@contextmanager
-def _stop_signal() -> Iterator[threading.Event]:
-    """Turn the signals that end programs into a wish to stop; the second one is obeyed at once."""
-    stop = threading.Event()
-
-    def wish(number: int, frame: FrameType | None) -> None:
-        del frame
-        if stop.is_set():
-            raise KeyboardInterrupt
-        stop.set()
-        remark(f"stopping ({signal.Signals(number).name}); once more ends it at once")
-
-    before = {number: signal.signal(number, wish) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+def _tell_wish(number: signal.Signals) -> None:
+    remark(f"stopping ({number.name}); once more ends it at once")
 
 
 def _pairs(given: list[str] | None, option: str) -> dict[str, str]:

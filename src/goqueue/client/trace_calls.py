@@ -1,6 +1,7 @@
 """What people ask of traces: one by its id, those that fit a description, what is new."""
 
 from datetime import datetime
+from typing import TypedDict, Unpack
 
 from goqueue.base.units import DAY_MS, US_PER_MS
 from goqueue.client.delivery import Duration, duration_ms
@@ -20,6 +21,22 @@ from goqueue.wire.trace_calls import (
 )
 
 _DURATION_MS_MAX = 100 * 365 * DAY_MS
+
+
+class Sought(TypedDict, total=False):
+    """Which traces are meant; all that is given must hold."""
+
+    limit: int
+    topic: str | None
+    partition: int | None
+    offset: int | None
+    key: bytes | None
+    group: str | None
+    status: str | None
+    start: datetime | None
+    end: datetime | None
+    min_duration: Duration | None
+    max_duration: Duration | None
 
 
 class AsyncTraceCalls:
@@ -90,40 +107,12 @@ class TraceCalls:
         """Return everything that happened under a trace id (32 hexadecimal digits), in order."""
         return self._thread.run(self._client.find_trace(trace_id))
 
-    def search_traces(  # noqa: PLR0913 - each is a choice of its own
-        self,
-        *,
-        limit: int = 100,
-        topic: str | None = None,
-        partition: int | None = None,
-        offset: int | None = None,
-        key: bytes | None = None,
-        group: str | None = None,
-        status: str | None = None,
-        start: datetime | None = None,
-        end: datetime | None = None,
-        min_duration: Duration | None = None,
-        max_duration: Duration | None = None,
-    ) -> list[TraceEntry]:
+    def search_traces(self, **sought: Unpack[Sought]) -> list[TraceEntry]:
         """Return traces without their spans, those that began last first.
 
         ``start`` leaves out what was over before, ``end`` what began later.
         """
-        return self._thread.run(
-            self._client.search_traces(
-                limit=limit,
-                topic=topic,
-                partition=partition,
-                offset=offset,
-                key=key,
-                group=group,
-                status=status,
-                start=start,
-                end=end,
-                min_duration=min_duration,
-                max_duration=max_duration,
-            )
-        )
+        return self._thread.run(self._client.search_traces(**sought))
 
     def tail_traces(self, place: int | None = None) -> TraceTail:
         """Return the spans behind a place and where to go on; without one, the place of now."""

@@ -1,7 +1,7 @@
 """Traces over HTTP: the latest, one by its id, and those that fit a description."""
 
 from http import HTTPStatus
-from typing import Final
+from typing import Any, Final
 
 from starlette.responses import Response
 
@@ -176,33 +176,25 @@ def _time(at_ns: int) -> str:
 
 
 def _summary(trace: Trace) -> TraceSummary:
-    first = trace.first
-    return TraceSummary(
-        trace_id=trace.trace_id,
-        topic=first.topic,
-        partition=first.partition,
-        offset=first.offset,
-        start_time=_time(trace.start_ns),
-        end_time=_time(trace.end_ns),
-        duration_ms=trace.duration_ns / NS_PER_MS,
-        status=trace.status,
-        span_count=len(trace.spans),
-    )
+    return TraceSummary(**_outline(trace), span_count=len(trace.spans))
 
 
 def _story(trace: Trace) -> TraceStory:
+    return TraceStory(**_outline(trace), spans=[_span(span) for span in trace.spans])
+
+
+def _outline(trace: Trace) -> dict[str, Any]:
     first = trace.first
-    return TraceStory(
-        trace_id=trace.trace_id,
-        topic=first.topic,
-        partition=first.partition,
-        offset=first.offset,
-        start_time=_time(trace.start_ns),
-        end_time=_time(trace.end_ns),
-        duration_ms=trace.duration_ns / NS_PER_MS,
-        status=trace.status,
-        spans=[_span(span) for span in trace.spans],
-    )
+    return {
+        "trace_id": trace.trace_id,
+        "topic": first.topic,
+        "partition": first.partition,
+        "offset": first.offset,
+        "start_time": _time(trace.start_ns),
+        "end_time": _time(trace.end_ns),
+        "duration_ms": trace.duration_ns / NS_PER_MS,
+        "status": trace.status,
+    }
 
 
 def _span(span: Span) -> TraceSpan:

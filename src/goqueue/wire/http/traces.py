@@ -27,7 +27,7 @@ class TraceSpan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     attributes: dict[str, Any] | None = None
 
 
-class TraceSummary(msgspec.Struct, frozen=True, kw_only=True):
+class TraceOutline(msgspec.Struct, frozen=True, kw_only=True):
     """A message: where it began, how it stands and how long it took until the last event."""
 
     trace_id: str
@@ -38,20 +38,17 @@ class TraceSummary(msgspec.Struct, frozen=True, kw_only=True):
     end_time: str
     duration_ms: float
     status: Status
+
+
+class TraceSummary(TraceOutline, frozen=True, kw_only=True):
+    """A message, and how much happened to it."""
+
     span_count: int
 
 
-class TraceStory(msgspec.Struct, frozen=True, kw_only=True):
+class TraceStory(TraceOutline, frozen=True, kw_only=True):
     """A message with everything that happened to it, in order."""
 
-    trace_id: str
-    topic: str
-    partition: int
-    offset: int
-    start_time: str
-    end_time: str
-    duration_ms: float
-    status: Status
     spans: list[TraceSpan]
 
 

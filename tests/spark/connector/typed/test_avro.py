@@ -13,8 +13,9 @@ import pytest
 from goqueue.core.schemas.schema import Schema, SchemaType
 from goqueue.spark.connector.options import OptionsError
 from goqueue.spark.connector.typed.avro_decoder import AvroDecoder, AvroReading
-from goqueue.spark.connector.typed.decoded import Decoded, UnreadableError
+from goqueue.spark.connector.typed.decoded import UnreadableError
 from goqueue.spark.connector.typed.fields import list_of, name_columns
+from tests.spark.connector.typed.decoding import decode, rows
 
 Node = Any
 LATEST = 9
@@ -51,14 +52,6 @@ def decoder(root: Node, **others: Node) -> AvroDecoder:
 
     fields = name_columns({name: kind.type for name, kind in latest.kinds.items()})
     return AvroDecoder(fields, latest, latest_id=LATEST, find=find)
-
-
-def decode(one: AvroDecoder, *values: bytes | None) -> Decoded:
-    return one.decode(pa.array(values, pa.binary()))
-
-
-def rows(decoded: Decoded) -> list[tuple[Any, ...]]:
-    return list(zip(*(column.to_pylist() for column in decoded.columns), strict=True))
 
 
 def logical(base: str, name: str, **more: int) -> Node:

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from goqueue.core.schemas.schema import Schema, SchemaType
 from goqueue.spark.connector.options import OptionsError
-from goqueue.spark.connector.typed.decoded import Decoded
 from goqueue.spark.connector.typed.fields import list_of, name_columns
 from goqueue.spark.connector.typed.json_decoder import JsonDecoder
 from goqueue.spark.connector.typed.readings import JsonReading
+from tests.spark.connector.typed.decoding import decode, rows
 
 Node = dict[str, Any]
 
@@ -32,14 +32,6 @@ def types(**properties: Node) -> dict[str, str]:
 def decoder(**properties: Node) -> JsonDecoder:
     kinds = reading({"type": "object", "properties": properties}).kinds
     return JsonDecoder(name_columns({name: kind.type for name, kind in kinds.items()}), kinds)
-
-
-def decode(one: JsonDecoder, values: list[bytes | None]) -> Decoded:
-    return one.decode(pa.array(values, pa.binary()))
-
-
-def rows(decoded: Decoded) -> list[tuple[Any, ...]]:
-    return list(zip(*(column.to_pylist() for column in decoded.columns), strict=True))
 
 
 @pytest.mark.parametrize(
@@ -128,7 +120,7 @@ GOOD = b'{"id": 1, "name": "a", "price": 2, "tags": ["x", null], "at": {"x": 5},
 def test_values_become_columns() -> None:
     """Tombstones are null, unknown fields are left out, missing ones are null."""
     decoded = decode(
-        decoder(**ORDER), [GOOD, None, b"{}", b'\0\0\0\0\x07{"id": 2}', b'{\n "id":\r\n 3\n}\n']
+        decoder(**ORDER), GOOD, None, b"{}", b'\0\0\0\0\x07{"id": 2}', b'{\n "id":\r\n 3\n}\n'
     )
 
     assert decoded.reasons == {}
@@ -174,17 +166,17 @@ def test_values_become_columns() -> None:
 def test_a_bad_value_spoils_no_other(properties: dict[str, Node], bad: bytes, reason: str) -> None:
     one = decoder(**properties)
 
-    decoded = decode(one, [GOOD, bad, None, GOOD])
+    decoded = decode(one, GOOD, bad, None, GOOD)
 
     found = rows(decoded)
     assert list(decoded.reasons) == [1]
     assert re.search(reason, decoded.reasons[1])
     assert found[1] == found[2] == (None,) * len(properties)
-    assert found[0] == found[3] == rows(decode(one, [GOOD]))[0]
+    assert found[0] == found[3] == rows(decode(one, GOOD))[0]
 
 
 def test_whole_numbers_are_written_in_many_ways() -> None:
-    decoded = decode(decoder(**ORDER), [b'{"id": 1.0}', b'{"id": 1e2}', b'{"id": 1, "id": 2}'])
+    decoded = decode(decoder(**ORDER), b'{"id": 1.0}', b'{"id": 1e2}', b'{"id": 1, "id": 2}')
 
     assert decoded.reasons == {}
     assert decoded.columns[0].to_pylist() == [1, 100, 2]
@@ -193,7 +185,9 @@ def test_whole_numbers_are_written_in_many_ways() -> None:
 def test_what_has_no_type_is_text() -> None:
     decoded = decode(
         decoder(**FREE),
-        [b'{"free": {"a": [1, 2.5]}, "counts": {"a": 1}}', b'{"free": "s"}', b'{"free": null}'],
+        b'{"free": {"a": [1, 2.5]}, "counts": {"a": 1}}',
+        b'{"free": "s"}',
+        b'{"free": null}',
     )
 
     assert decoded.columns[5].to_pylist() == ['{"a":[1,2.5]}', '"s"', None]
@@ -222,10 +216,10 @@ TEXTS = (
 def test_together_or_alone_values_are_read_alike(values: list[bytes | None]) -> None:
     """Whatever stands beside a value, and whichever way is taken, it is read the same."""
     one = decoder(**ORDER)
-    together = decode(one, values)
+    together = decode(one, *values)
 
-    alone = [decode(one, [value]) for value in values]
-    slow = decode(decoder(**FREE), values)
+    alone = [decode(one, value) for value in values]
+    slow = decode(decoder(**FREE), *values)
 
     assert repr(rows(together)) == repr([rows(single)[0] for single in alone])
     assert repr([row[:5] for row in rows(slow)]) == repr(rows(together))

@@ -10,9 +10,10 @@ import pytest
 from goqueue.core.schemas.proto_definition import ProtoDefinition
 from goqueue.core.schemas.schema import Schema, SchemaType
 from goqueue.spark.connector.options import OptionsError
-from goqueue.spark.connector.typed.decoded import Decoded, UnreadableError
+from goqueue.spark.connector.typed.decoded import UnreadableError
 from goqueue.spark.connector.typed.fields import list_of, name_columns
 from goqueue.spark.connector.typed.proto_decoder import ProtoDecoder, ProtoReading
+from tests.spark.connector.typed.decoding import decode, rows
 
 LATEST = 9
 MOMENT = datetime(2026, 1, 2, 3, 4, 5, 678_901, tzinfo=UTC)
@@ -61,14 +62,6 @@ def decoder(text: str, **others: str) -> ProtoDecoder:
 
     fields = name_columns({name: kind.type for name, kind in latest.kinds.items()})
     return ProtoDecoder(fields, latest, latest_id=LATEST, find=find)
-
-
-def decode(one: ProtoDecoder, *values: bytes | None) -> Decoded:
-    return one.decode(pa.array(values, pa.binary()))
-
-
-def rows(decoded: Decoded) -> list[tuple[Any, ...]]:
-    return list(zip(*(column.to_pylist() for column in decoded.columns), strict=True))
 
 
 def test_every_type_becomes_a_column() -> None:
