@@ -17,7 +17,7 @@ from goqueue.core.record.message import Draft
 from goqueue.core.record.repack import frame_drafts
 from goqueue.core.record.row import encode_row
 from goqueue.testing.disk import MemoryDisk
-from tests.storage.driver import EVERYTHING, NOW_MS, LogDriver
+from tests.storage.driver import EVERYTHING, NOW_MS, LogDriver, messages_in
 
 sizes = st.sampled_from([0, 1, 30, 300, 3_000])
 times = st.integers(0, 50).map(lambda n: n * 1_000_000)
@@ -88,6 +88,24 @@ class LogMachine(RuleBasedStateMachine):
         expected = [(at + n, *value) for n, value in enumerate(self.values[at:])]
         assert found == expected
         assert gaps == []
+
+    @precondition(lambda self: len(self.values) > self.start)
+    @rule(
+        part=st.floats(0, 1, exclude_max=True),
+        end=st.floats(0, 1),
+        bytes_max=st.sampled_from([1, 500, 5_000, EVERYTHING]),
+    )
+    def place(self, part: float, end: float, bytes_max: int) -> None:
+        at = self.start + int((len(self.values) - self.start) * part)
+        stop = at + round((len(self.values) - at) * end)
+        extent = self.driver.reader.extent(Offset(at), end_offset=Offset(stop), bytes_max=bytes_max)
+        file = self.driver.log.segment_of(Offset(at)).file
+        messages = messages_in(file.read(extent.position, extent.size))
+        found = [(one.offset, one.value, one.timestamp_us) for one in messages]
+        places = range(extent.first_offset, extent.next_offset if extent.size else 0)
+        assert found == [(place, *self.values[place]) for place in places]
+        assert extent.size <= bytes_max
+        assert not extent.size or extent.first_offset <= at < extent.next_offset <= stop
 
     @rule(time_us=times)
     def find_time(self, time_us: int) -> None:

@@ -25,6 +25,7 @@ from goqueue.base.errors import (
     from_code,
 )
 from goqueue.base.units import KiB, MiB
+from goqueue.client.in_place import is_local
 from goqueue.client.link import REPLY_BYTES_MAX, Answer, hello, parse_address
 from goqueue.client.reader import FOLLOW_WAIT_MS
 from goqueue.wire import calls
@@ -63,6 +64,11 @@ class BlockingLink:
         self._api_key = api_key
         self._socket: socket.socket | None = None
         self._correlation = 0
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the broker is on this machine, as far as can be seen from a connection."""
+        return self._socket is not None and is_local(self._socket)
 
     def __repr__(self) -> str:
         return f"<BlockingLink {self._address[0]}:{self._address[1]}>"

@@ -5,10 +5,10 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future
 from functools import partial
-from typing import Protocol
+from typing import Final, NamedTuple, Protocol
 
 from goqueue.base.errors import ClosedError, ConnectionLostError
-from goqueue.client.blocking import BlockingLink
+from goqueue.client.in_place import LocalFiles, NotInPlaceError
 from goqueue.client.link import (
     BACKOFF_SECONDS,
     BACKOFF_SECONDS_MAX,
@@ -18,15 +18,23 @@ from goqueue.client.link import (
 )
 from goqueue.client.loop_thread import LoopThread
 from goqueue.client.positions import Position, resolve, time_of
-from goqueue.client.reader import Chunk, Fetching, ReadOptions
+from goqueue.client.reader import Chunk, Fetching, ReadOptions, parts_of
 from goqueue.wire import calls
 from goqueue.wire.packet import Buffer, Operation
+
+IN_PLACE_MESSAGES_MIN: Final = 10_000
+"""For fewer it is not worth while to open the broker's files."""
 
 
 class Requests(Protocol):
     """Sends a request now, returns its reply later; one at a time."""
 
-    def send(self, operation: Operation, header: calls.Call) -> None:
+    @property
+    def is_local(self) -> bool:
+        """Whether the broker's files may be there to be opened."""
+        ...
+
+    def send(self, operation: Operation, header: calls.Call) -> object:
         """Send a request."""
         ...
 
@@ -46,6 +54,8 @@ class EmbeddedRequests:
         self._link = link
         self._thread = thread
         self._pending: Future[Answer] | None = None
+        self.is_local = False
+        """What a broker in this process reads need not be read again."""
 
     def send(self, operation: Operation, header: calls.Call) -> None:
         """Send a request."""
@@ -66,15 +76,23 @@ class EmbeddedRequests:
             self._pending.cancel()
 
 
+class _Arrival(NamedTuple):
+    """A part of a reply with its frames, or what will be them when they are read."""
+
+    part: calls.FetchedPart
+    frames: memoryview | Future[memoryview]
+
+
 class ChunkSource:
     """Reads one topic through one link, reconnecting and going on where it was."""
 
-    def __init__(self, link: BlockingLink | Requests, *, timeout_s: float) -> None:
+    def __init__(self, link: Requests, *, timeout_s: float) -> None:
         self._link = link
         self._timeout_s = timeout_s
         self._is_closed = False
         self._is_committed = True
         self._is_asked = False
+        self._files = LocalFiles()
 
     def chunks(self, topic: str, options: ReadOptions) -> Iterator[Chunk]:
         """Yield the chunks of a topic; the next is asked for before one is handed out."""
@@ -86,15 +104,48 @@ class ChunkSource:
             end = self._resolve(topic, options.last, parts, other="latest")
         start = self._resolve(topic, options.start, parts)
         fetching.begin(parts, start=start, end=end)
+        fetching.in_place = self._link.is_local and fetching.backlog >= IN_PLACE_MESSAGES_MIN
         self._is_asked = False
         while not fetching.is_over:
-            answer = self._receive(
-                Operation.FETCH, fetching.request, on_header=partial(self._ask_behind, fetching)
-            )
-            chunks = fetching.take(answer)
-            if not self._is_asked and not fetching.is_over:
-                self._ask(fetching.request())
-            yield from chunks
+            try:
+                yield from self._pieces(fetching)
+            except NotInPlaceError:
+                # What was asked for meanwhile goes with the connection.
+                fetching.in_place = self._is_asked = False
+                self._link.close()
+
+    def _pieces(self, fetching: Fetching) -> Iterator[Chunk]:
+        """Yield chunks; while the thread reads one in place, the one before it is handed out."""
+        reading: _Arrival | None = None
+        for arrival in self._arrivals(fetching):
+            if reading is not None:
+                yield from _taken(fetching, reading)
+                reading = None
+            if arrival is not None and isinstance(arrival.frames, Future):
+                reading = arrival
+            elif arrival is not None:
+                yield from _taken(fetching, arrival)
+
+    def _arrivals(self, fetching: Fetching) -> Iterator[_Arrival | None]:
+        """Yield the parts of replies; None where all of them must be taken before it goes on."""
+        on_header = partial(self._ask_behind, fetching)
+        while True:
+            if not self._is_asked:
+                yield None
+                if fetching.is_over:
+                    return
+                answer = self._receive(Operation.FETCH, fetching.request, on_header=on_header)
+            else:
+                self._is_asked = False
+                try:
+                    answer = self._link.receive(on_header)
+                except ConnectionLostError:
+                    continue
+            parts = list(parts_of(answer))
+            self._files.open([part.place for part, _ in parts if part.place is not None])
+            for part, frames in parts:
+                in_place = part.place and self._files.read(part.place, part.size)
+                yield _Arrival(part, in_place or frames)
 
     def _ask_behind(self, fetching: Fetching, header: Buffer) -> None:
         """Ask for what follows a reply whose payload is still to come."""
@@ -121,9 +172,7 @@ class ChunkSource:
             if self._is_closed:
                 raise ClosedError("the client was closed")
             try:
-                if not self._is_asked:
-                    self._link.send(operation, header())
-                self._is_asked = False
+                self._link.send(operation, header())
                 return self._link.receive(on_header)
             except ConnectionLostError:
                 self._is_asked = False
@@ -152,4 +201,11 @@ class ChunkSource:
     def close(self) -> None:
         """Release the link; who waits for a reply in another thread is told."""
         self._is_closed = True
+        self._files.close()
         self._link.close()
+
+
+def _taken(fetching: Fetching, arrival: _Arrival) -> list[Chunk]:
+    if isinstance(arrival.frames, Future):
+        return fetching.take_in_place(arrival.part, arrival.frames.result())
+    return fetching.take_part(arrival.part, arrival.frames)

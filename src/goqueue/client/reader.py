@@ -16,6 +16,7 @@ from goqueue.base.errors import (
 )
 from goqueue.base.ids import Offset, PartitionId, TopicName
 from goqueue.base.units import MiB
+from goqueue.client.in_place import NotInPlaceError
 from goqueue.client.link import Answer, decode
 from goqueue.client.positions import Position
 from goqueue.core.log.scan import Span, Walk
@@ -28,6 +29,8 @@ from goqueue.wire import calls
 from goqueue.wire.packet import Buffer
 
 FETCH_BYTES: Final = 4 * MiB
+IN_PLACE_BYTES: Final = 32 * MiB
+"""What is asked for at once where it is read in place, ``FETCH_BYTES`` at a time."""
 FOLLOW_WAIT_MS: Final = 1_000
 
 
@@ -90,6 +93,8 @@ class Chunk(msgspec.Struct, frozen=True):
     frames: memoryview
     start_offset: Offset
     end_offset: Offset
+    spans: list[Span] | None = None
+    """The frames, where they were checked when they were read."""
 
 
 class Fetching:
@@ -102,7 +107,10 @@ class Fetching:
         self._topic = topic
         self._options = options
         self._next: dict[int, int] = {}
+        self._asked: dict[int, int] = {}
         self._end: dict[int, int | None] = {}
+        self.in_place = False
+        """Whether the broker may say where frames lie instead of sending them."""
 
     def pick(self, parts: list[calls.OffsetsPart]) -> list[calls.OffsetsPart]:
         """Return the partitions that are to be read."""
@@ -147,7 +155,8 @@ class Fetching:
 
     def request(self) -> calls.Fetch:
         """Return the next request: every partition that is not at its end."""
-        request = self._request(self._next)
+        self._asked = dict(self._next)
+        request = self._request()
         assert request is not None, "not over"
         return request
 
@@ -159,34 +168,52 @@ class Fetching:
         parts = decode(header, calls.Fetched).parts
         if any(part.failure is not None for part in parts):
             return None
-        return self._request(self._next | {part.partition: part.next_offset for part in parts})
+        self._asked.update((part.partition, part.next_offset) for part in parts)
+        return self._request()
 
-    def _request(self, following: dict[int, int]) -> calls.Fetch | None:
-        partitions = self._open_partitions(following)
+    def _request(self) -> calls.Fetch | None:
+        partitions = self._open_partitions(self._asked)
         if not partitions:
             return None
         # Whoever comes first this time is last next time, so none is starved.
         first = partitions[0]
         self._next[first] = self._next.pop(first)
+        self._asked[first] = self._asked.pop(first)
         return calls.Fetch(
             self._topic,
-            FETCH_BYTES,
+            IN_PLACE_BYTES if self.in_place else FETCH_BYTES,
             FOLLOW_WAIT_MS if self._options.follow else 0,
-            [calls.FetchPart(p, following[p], self._end[p]) for p in partitions],
+            [calls.FetchPart(p, self._asked[p], self._end[p]) for p in partitions],
             self._options.delayed == "show",
             self._options.is_committed,
+            FETCH_BYTES if self.in_place else 0,
         )
+
+    @property
+    def backlog(self) -> int:
+        """How many messages there are up to the ends; none where a reader follows."""
+        ends = [(offset, self._end[partition]) for partition, offset in self._next.items()]
+        return sum(max(end - offset, 0) for offset, end in ends if end is not None)
 
     def take(self, answer: Answer) -> list[Chunk]:
         """Take a reply; return its chunks."""
-        fetched = decode(answer.header, calls.Fetched)
-        chunks: list[Chunk] = []
-        position = 0
-        for part in fetched.parts:
-            frames = answer.payload[position : position + part.size]
-            position += part.size
-            chunks += self._take(part, frames)
-        return chunks
+        return [
+            chunk for part, frames in parts_of(answer) for chunk in self.take_part(part, frames)
+        ]
+
+    def take_in_place(self, part: calls.FetchedPart, frames: memoryview) -> list[Chunk]:
+        """Take a part that was read in place; where it is not good nothing of it was taken."""
+        walk = Walk(frames)
+        spans = list(walk)
+        is_whole = walk.position == len(frames) and bool(spans)
+        is_meant = (
+            is_whole
+            and spans[0].header.offset <= self._next[part.partition]
+            and spans[-1].end_offset == part.next_offset
+        )
+        if not is_meant:
+            raise NotInPlaceError("the frames are not those that were to be there")
+        return self.take_part(part, frames, spans)
 
     def _open_partitions(self, following: dict[int, int]) -> list[int]:
         return [
@@ -195,7 +222,10 @@ class Fetching:
             if (end := self._end[partition]) is None or offset < end
         ]
 
-    def _take(self, part: calls.FetchedPart, frames: memoryview) -> list[Chunk]:
+    def take_part(
+        self, part: calls.FetchedPart, frames: memoryview, spans: list[Span] | None = None
+    ) -> list[Chunk]:
+        """Take a part of a reply; return its chunk, if there is anything in it."""
         start = self._next[part.partition]
         end = self._end[part.partition]
         if part.failure is not None:
@@ -216,6 +246,7 @@ class Fetching:
                 frames,
                 Offset(start),
                 Offset(stop),
+                spans,
             )
         ]
 
@@ -234,6 +265,15 @@ class Fetching:
                 f"{self._topic}/{partition}: offsets {start} to {end - 1} {reason};"
                 " read with on_gap='skip' to go on behind them"
             )
+
+
+def parts_of(answer: Answer) -> Iterator[tuple[calls.FetchedPart, memoryview]]:
+    """Yield the parts of a reply, each with the frames that came with it."""
+    position = 0
+    for part in decode(answer.header, calls.Fetched).parts:
+        end = position if part.place is not None else position + part.size
+        yield part, answer.payload[position:end]
+        position = end
 
 
 def messages_in(chunk: Chunk) -> Iterator[Message]:
@@ -262,6 +302,9 @@ def runs_in(chunk: Chunk) -> Iterator[Iterable[Message]]:
 
 def _frames_in(chunk: Chunk) -> Iterator[Span]:
     """Yield the frames of a chunk; the broker sends whole and good ones, the road may not."""
+    if chunk.spans is not None:
+        yield from chunk.spans
+        return
     walk = Walk(chunk.frames)
     yield from walk
     if walk.position < len(chunk.frames):

@@ -10,11 +10,12 @@ import msgspec
 from goqueue.base.errors import GoQueueError
 from goqueue.base.ids import Offset, PartitionId
 from goqueue.base.limits import HIDDEN_RANGES_MAX
+from goqueue.base.units import KiB
 from goqueue.core.record.hole import empty_offsets
 from goqueue.runtime.partition import Partition
-from goqueue.runtime.sight import PLAIN, Lens, look
+from goqueue.runtime.sight import PLAIN, Lens, is_all_seen, look
 from goqueue.runtime.topic import Topic
-from goqueue.storage.log_reader import Piece
+from goqueue.storage.log_reader import Extent, Piece
 from goqueue.storage.partition_log import Gap
 
 
@@ -29,7 +30,8 @@ class FetchPart(msgspec.Struct, frozen=True, kw_only=True):
 class Fetched(msgspec.Struct, frozen=True, kw_only=True):
     """What one partition had: frames as stored, where to go on, and the range there is.
 
-    ``hidden`` are offsets left out because they are delayed or were cancelled.
+    ``hidden`` are offsets left out because they are delayed or were cancelled. With ``extents``
+    the frames are to be read there.
     """
 
     partition: PartitionId
@@ -39,9 +41,18 @@ class Fetched(msgspec.Struct, frozen=True, kw_only=True):
     end_offset: Offset
     gaps: tuple[Gap, ...] = ()
     hidden: tuple[Gap, ...] = ()
+    extents: tuple[Extent, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """Return how many bytes the frames have, wherever they are."""
+        return len(self.frames) + sum([extent.size for extent in self.extents])
 
 
 Outcome = Fetched | GoQueueError
+
+EXTENT_BYTES_MIN: Final = 256 * KiB
+"""Less is read here: opening a file and reading it elsewhere costs more than to send it."""
 
 WORTH_FRACTION: Final = 4
 """The part of a reply that must be left for another partition to be read as well."""
@@ -80,6 +91,7 @@ class _Asking(NamedTuple):
     bytes_max: int
     room: Room
     lens: Lens
+    in_place: int
 
 
 async def fetch(
@@ -90,22 +102,28 @@ async def fetch(
     wait_ms: int,
     room: Room = BOUNDLESS,
     lens: Lens = PLAIN,
+    in_place: int = 0,
 ) -> list[Outcome]:
-    """Return what each partition has; wait up to ``wait_ms`` while none has anything to say."""
+    """Return what each partition has; wait up to ``wait_ms`` while none has anything to say.
+
+    Who can read ``in_place``, so much at a time, is told where much lies that can be had as it is.
+    """
     started = time.perf_counter()
-    asking = _Asking(topic, parts, bytes_max, room, lens)
+    # What of a compacted topic is counted as read must be looked at.
+    in_place = 0 if topic.settings.is_compacted else in_place
+    asking = _Asking(topic, parts, bytes_max, room, lens, in_place)
     outcomes = await _fetch_all(asking)
     if wait_ms > 0 and not _have_news(asking, outcomes):
         outcomes = await _wait(asking, wait_ms=wait_ms)
     else:
         topic.meter.fetch_seconds.observe(time.perf_counter() - started)
     for outcome, part in zip(outcomes, parts, strict=True):
-        if isinstance(outcome, Fetched) and outcome.frames:
+        if isinstance(outcome, Fetched) and outcome.size:
             without = sum(end - start for start, end in outcome.hidden)
             if topic.settings.is_compacted:
                 without += empty_offsets(outcome.frames, start_offset=part.offset)
             topic.meter.consumed.inc(max(outcome.next_offset - part.offset - without, 0))
-            topic.meter.consumed_bytes.inc(len(outcome.frames))
+            topic.meter.consumed_bytes.inc(outcome.size)
     return outcomes
 
 
@@ -140,11 +158,11 @@ async def _fetch_all(asking: _Asking) -> list[Outcome]:
             partition = asking.topic.partition(part.partition)
             # A small rest is not worth a read: who got nothing is asked for first next time.
             share = left if left == granted or left >= granted // WORTH_FRACTION else 0
-            fetched = await _fetch_one(partition, part, share, asking.lens, ranges_left)
+            fetched = await _fetch_one(asking, partition, part, share, ranges_left)
         except GoQueueError as error:
             outcomes.append(error)
             continue
-        left -= len(fetched.frames)
+        left -= fetched.size
         ranges_left = max(ranges_left - len(fetched.hidden), 1)
         outcomes.append(fetched)
     held = sum(_memory(outcome) for outcome in outcomes if isinstance(outcome, Fetched))
@@ -153,16 +171,23 @@ async def _fetch_all(asking: _Asking) -> list[Outcome]:
 
 
 async def _fetch_one(
-    partition: Partition, part: FetchPart, bytes_max: int, lens: Lens, ranges_max: int
+    asking: _Asking, partition: Partition, part: FetchPart, bytes_max: int, ranges_max: int
 ) -> Fetched:
     offset = Offset(part.offset)
     partition.check_offset(offset)
-    stop = lens.end_of(partition)
+    stop = asking.lens.end_of(partition)
     end = stop if part.end_offset is None else Offset(min(stop, part.end_offset))
     piece = Piece(memoryview(b""), offset)
+    extents: tuple[Extent, ...] = ()
     if offset < end and bytes_max > 0:
-        piece = await partition.read(offset, end_offset=end, bytes_max=bytes_max)
-    sight = look(partition.queue, piece, offset, lens, ranges_max=ranges_max)
+        if asking.in_place:
+            extents = _extents(asking, partition, offset, end, bytes_max)
+            bytes_max = min(bytes_max, asking.in_place)
+        if extents:
+            piece = Piece(piece.frames, extents[-1].next_offset)
+        else:
+            piece = await partition.read(offset, end_offset=end, bytes_max=bytes_max)
+    sight = look(partition.queue, piece, offset, asking.lens, ranges_max=ranges_max)
     return Fetched(
         partition=partition.name.partition,
         frames=sight.frames,
@@ -171,7 +196,26 @@ async def _fetch_one(
         end_offset=partition.visible_offset,
         gaps=piece.gaps,
         hidden=sight.hidden,
+        extents=extents,
     )
+
+
+def _extents(
+    asking: _Asking, partition: Partition, offset: Offset, end: Offset, bytes_max: int
+) -> tuple[Extent, ...]:
+    """Return where frames lie, as long as the reader gets all of them and they are worth it."""
+    extents: list[Extent] = []
+    while offset < end and bytes_max >= asking.in_place:
+        extent = partition.reader.extent(offset, end_offset=end, bytes_max=asking.in_place)
+        if extent.size < EXTENT_BYTES_MIN or extent.file.handle is None:
+            break
+        first = extent.first_offset
+        if not is_all_seen(partition.queue, first, extent.next_offset, asking.lens):
+            break
+        extents.append(extent)
+        offset = extent.next_offset
+        bytes_max -= extent.size
+    return tuple(extents)
 
 
 def _memory(fetched: Fetched) -> int:

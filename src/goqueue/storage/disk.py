@@ -6,11 +6,19 @@ parent. Two disks keep this contract: ``LocalDisk`` and the crashing ``goqueue.t
 """
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from goqueue.base.ids import Position
 
 Buffer = bytes | bytearray | memoryview
+
+
+class Handle(NamedTuple):
+    """By what another process of this machine finds an open file, and knows it again."""
+
+    descriptor: int
+    device: int
+    inode: int
 
 
 class File(Protocol):
@@ -19,6 +27,11 @@ class File(Protocol):
     @property
     def path(self) -> str:
         """Name relative to the data directory."""
+        ...
+
+    @property
+    def handle(self) -> Handle | None:
+        """How others can open the file; None where it is not a file of this machine."""
         ...
 
     def size(self) -> int:

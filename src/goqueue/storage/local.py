@@ -17,7 +17,7 @@ from goqueue.base.buffers import BufferPool
 from goqueue.base.errors import DataDirLockedError, DiskFullError, StorageFailedError
 from goqueue.base.ids import Position
 from goqueue.base.units import MiB
-from goqueue.storage.disk import Buffer
+from goqueue.storage.disk import Buffer, Handle
 from goqueue.storage.paths import entry_parts_of, parts_of
 
 LOCK_NAME: Final = "goqueue.lock"
@@ -40,13 +40,15 @@ class LocalFile:
     descriptor is given to the next file that is opened.
     """
 
-    __slots__ = ("_descriptor", "_disk", "_path", "_size")
+    __slots__ = ("_descriptor", "_disk", "_identity", "_path", "_size")
 
     def __init__(self, disk: "LocalDisk", path: str, descriptor: int) -> None:
         self._disk = disk
         self._path = path
         self._descriptor = descriptor
-        self._size = os.fstat(descriptor).st_size
+        status = os.fstat(descriptor)
+        self._size = status.st_size
+        self._identity = status.st_dev, status.st_ino
 
     def __repr__(self) -> str:
         state = "closed" if self._descriptor < 0 else f"{self._size} bytes"
@@ -56,6 +58,11 @@ class LocalFile:
     def path(self) -> str:
         """Name relative to the data directory when the file was opened."""
         return self._path
+
+    @property
+    def handle(self) -> Handle | None:
+        """How others can open the file, as long as it is open here."""
+        return Handle(self._descriptor, *self._identity) if self._descriptor >= 0 else None
 
     def size(self) -> int:
         """Return the length in bytes."""

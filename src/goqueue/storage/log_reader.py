@@ -39,6 +39,19 @@ class Piece(NamedTuple):
     gaps: tuple[Gap, ...] = ()
 
 
+class Extent(NamedTuple):
+    """Whole frames in a file, for who reads it there and checks them.
+
+    They begin at or before the offset that was asked for. The file stays open with this.
+    """
+
+    file: File
+    position: Position
+    size: int
+    first_offset: Offset
+    next_offset: Offset
+
+
 _NOTHING = memoryview(b"")
 
 
@@ -62,6 +75,18 @@ class LogReader:
         location = self.locate(offset, bytes_max=bytes_max)
         chunk = location.file.read(location.position, location.size)
         return self.pick(location, chunk, offset, end_offset=end_offset, bytes_max=bytes_max)
+
+    def extent(self, offset: Offset, *, end_offset: Offset, bytes_max: int) -> Extent:
+        """Return where frames from an offset on lie, as far as the index knows their borders."""
+        log = self._log
+        log.counters.lookups += 1
+        segment = log.segment_of(offset)
+        first, position = segment.entry_for(offset)
+        end, stop = log.end_of(segment), Position(segment.size)
+        if end > end_offset or stop - position > bytes_max:
+            end, stop = segment.border(offset_max=end_offset, position_max=position + bytes_max)
+        log.counters.bytes_read += stop - position
+        return Extent(segment.file, position, stop - position, first, end)
 
     def pick(
         self,

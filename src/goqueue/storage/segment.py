@@ -202,6 +202,16 @@ class Segment:
         end = ends[place] if place < len(ends) else self.size
         return min(end - position, FRAME_BYTES_MAX)
 
+    def border(self, *, offset_max: Offset, position_max: int) -> tuple[Offset, Position]:
+        """Return the first offset and the position of the last frame with an entry within both."""
+        offsets = self.index.offsets
+        place = min(
+            offsets.count_before(key=offset_max + 1), offsets.count_below(value=position_max + 1)
+        )
+        if not place:
+            return self.base_offset, Position(0)
+        return Offset(offsets[place - 1][0]), Position(offsets[place - 1][1])
+
     def entry_before(self, offset: Offset) -> tuple[Offset, Position]:
         """Return the first offset and the position of a frame before an offset, or the first."""
         offsets = self.index.offsets

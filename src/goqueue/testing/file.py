@@ -43,6 +43,10 @@ class MemoryFile:
             self._node.append(buffers)
             self._size += size
 
+    @property
+    def handle(self) -> None:
+        """Nobody else can open it: it is in memory."""
+
     def read(self, position: Position, size_max: int) -> bytes:
         """Return up to ``size_max`` bytes; fewer only at the end of the file."""
         with self._machine.platter.mutex:

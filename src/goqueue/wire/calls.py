@@ -229,12 +229,25 @@ class Fetch(Call, frozen=True):
     parts: Annotated[list[FetchPart], msgspec.Meta(max_length=REQUEST_PARTS_MAX, min_length=1)]
     show_delayed: bool = False
     is_committed: bool = True
+    in_place: Annotated[int, msgspec.Meta(ge=0, le=FETCH_BYTES_MAX)] = 0
+    """How much at a time a reader can take from the broker's files itself; 0 if it cannot."""
+
+
+class Place(Call, frozen=True):
+    """Where frames lie: a file that a process has open, what tells it from others, a position."""
+
+    process: int
+    descriptor: int
+    device: int
+    inode: int
+    position: int
 
 
 class FetchedPart(Call, frozen=True):
     """What one partition had: so many payload bytes, where to go on, unreadable ranges.
 
-    ``hidden`` are ranges left out because their messages are delayed or were cancelled.
+    ``hidden`` are ranges left out because their messages are delayed or were cancelled. With a
+    ``place`` the bytes are there and not in the payload.
     """
 
     partition: int
@@ -245,6 +258,7 @@ class FetchedPart(Call, frozen=True):
     gaps: list[tuple[int, int]] = []
     failure: Failure | None = None
     hidden: list[tuple[int, int]] = []
+    place: Place | None = None
 
 
 class Fetched(Call, frozen=True):

@@ -8,7 +8,7 @@ slow client so slows itself only, and one that takes nothing at all is dropped.
 import asyncio
 import socket
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, cast
 
@@ -21,6 +21,7 @@ from goqueue.base.limits import (
     REQUEST_BUFFER_FREE_BYTES,
 )
 from goqueue.observability.logging import get_logger
+from goqueue.storage.disk import File
 from goqueue.transport.native.alarm import Alarm
 from goqueue.transport.native.budget import ByteBudget, ReplyRoom
 from goqueue.transport.native.dispatch import Dispatch
@@ -41,6 +42,9 @@ REPLY_SECONDS_MAX: Final = 60.0
 
 REPLY_SECONDS_CROWDED: Final = 5.0
 """The same while others wait for the memory its replies hold."""
+
+REPLIES_HELD: Final = 2
+"""Files of so many replies stay open: a reader asks again before it opens those of the last."""
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 log = get_logger("goqueue.native")
@@ -69,6 +73,7 @@ class Connection(asyncio.Protocol):
         self._departure = Alarm(self._not_taken)
         self._backlog: deque[Packet] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._files: deque[Sequence[File]] = deque(maxlen=REPLIES_HELD)
         self._arriving = 0
         self._unsent = 0
         self._patience_s = REPLY_SECONDS_MAX
@@ -238,6 +243,8 @@ class Connection(asyncio.Protocol):
             self._write_failure(packet)
         else:
             undo = reply.undo
+            if reply.files:
+                self._files.append(reply.files)
             self._greet()
             if not self._is_open:
                 undo()

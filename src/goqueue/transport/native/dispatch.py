@@ -1,5 +1,6 @@
 """Each native operation as one call on the broker. The embedded client calls this directly."""
 
+import os
 from collections.abc import Awaitable, Callable
 from importlib.metadata import version
 from itertools import islice
@@ -18,6 +19,7 @@ from goqueue.runtime.partition import Published
 from goqueue.runtime.sight import Lens
 from goqueue.runtime.topic import Topic
 from goqueue.runtime.transactions import Last
+from goqueue.storage.disk import File
 from goqueue.transport.native.delayed_dispatch import DelayedOperations
 from goqueue.transport.native.dlq_dispatch import DlqOperations
 from goqueue.transport.native.group_dispatch import GroupOperations
@@ -219,26 +221,19 @@ class Dispatch:
             wait_ms=call.wait_ms,
             room=beside.room,
             lens=Lens(show_delayed=call.show_delayed, is_committed=call.is_committed),
+            in_place=call.in_place,
         )
         answers: list[calls.FetchedPart] = []
         payload: list[Buffer] = []
+        files: list[File] = []
         for part, outcome in zip(parts, outcomes, strict=True):
             if isinstance(outcome, GoQueueError):
                 answers.append(_failed_fetch(topic, part, outcome))
                 continue
             payload.append(outcome.frames)
-            answers.append(
-                calls.FetchedPart(
-                    outcome.partition,
-                    len(outcome.frames),
-                    outcome.next_offset,
-                    outcome.start_offset,
-                    outcome.end_offset,
-                    [(gap.start_offset, gap.end_offset) for gap in outcome.gaps],
-                    hidden=[(gap.start_offset, gap.end_offset) for gap in outcome.hidden],
-                )
-            )
-        return Reply(calls.Fetched(answers), payload)
+            answers += _fetched(outcome)
+            files += [extent.file for extent in outcome.extents]
+        return Reply(calls.Fetched(answers), payload, files=files)
 
     async def _offsets(self, call: calls.Offsets, _: Beside) -> Reply:
         topic = self._broker.topic(call.topic)
@@ -269,6 +264,34 @@ def _produced(partition: int, outcome: Published | GoQueueError) -> calls.Produc
         repeats,
         misfits=dict(islice(outcome.misfits.items(), MISFITS_TOLD_MAX)),
     )
+
+
+def _fetched(outcome: fetch.Fetched) -> list[calls.FetchedPart]:
+    """Return what one partition had, in as many parts as are to be read one after the other."""
+    ends = outcome.start_offset, outcome.end_offset
+    if not outcome.extents:
+        return [
+            calls.FetchedPart(
+                outcome.partition,
+                len(outcome.frames),
+                outcome.next_offset,
+                *ends,
+                [(gap.start_offset, gap.end_offset) for gap in outcome.gaps],
+                hidden=[(gap.start_offset, gap.end_offset) for gap in outcome.hidden],
+            )
+        ]
+    places = [(extent, extent.file.handle) for extent in outcome.extents]
+    return [
+        calls.FetchedPart(
+            outcome.partition,
+            extent.size,
+            extent.next_offset,
+            *ends,
+            place=calls.Place(os.getpid(), *handle, extent.position),
+        )
+        for extent, handle in places
+        if handle is not None
+    ]
 
 
 def _failed_fetch(topic: Topic, part: fetch.FetchPart, error: GoQueueError) -> calls.FetchedPart:

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from goqueue.base.errors import GoQueueError
 from goqueue.runtime import fetch
+from goqueue.storage.disk import File
 from goqueue.wire import calls
 from goqueue.wire.packet import Buffer
 
@@ -20,6 +21,8 @@ class Reply(NamedTuple):
     payload: Sequence[Buffer] = ()
     undo: Callable[[], None] = nothing
     """What to do when it cannot be sent."""
+    files: Sequence[File] = ()
+    """What the client is told to open; it stays open here until it has had the time to."""
 
 
 class Beside(NamedTuple):

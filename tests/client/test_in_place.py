@@ -1,0 +1,245 @@
+"""Readers beside the broker: they read its files, and get just what they would get through it."""
+
+import os
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+import goqueue
+from goqueue.base.errors import DataLossError
+from goqueue.client import in_place
+from goqueue.client.chunks import IN_PLACE_MESSAGES_MIN
+from goqueue.client.in_place import LocalFiles, NotInPlaceError
+from goqueue.wire.calls import Place
+from tests.acceptance.served import Served
+
+COUNT = 4 * IN_PLACE_MESSAGES_MIN
+"""Enough to be read in place, in more pieces than one."""
+SEGMENT_BYTES = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with Served(tmp_path_factory.mktemp("broker") / "data") as served:
+        yield served
+
+
+@pytest.fixture
+def client(served: Served) -> Iterator[goqueue.Client]:
+    with goqueue.connect(served.address, timeout=60) as client:
+        yield client
+
+
+@pytest.fixture
+def readings(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Note the size of everything that is read in place."""
+    sizes: list[int] = []
+    read = in_place.read_at
+
+    def note(descriptor: int, position: int, size: int) -> memoryview:
+        sizes.append(size)
+        return read(descriptor, position, size)
+
+    monkeypatch.setattr(in_place, "read_at", note)
+    return sizes
+
+
+def fill(client: goqueue.Client, topic: str, *, partitions: int = 2, count: int = COUNT) -> None:
+    client.create_topic(topic, partitions=partitions, segment_bytes=SEGMENT_BYTES, retention_ms=0)
+    with client.producer(topic, linger_ms=5) as producer:
+        for number in range(count):
+            producer.send(b"%0100d" % number, partition=number % partitions)
+
+
+def numbers(client: goqueue.Client, topic: str, **options: object) -> list[int]:
+    return [int(m.value or b"") for m in client.read(topic, **options)]  # type: ignore[arg-type]
+
+
+def log_files(served: Served, topic: str) -> list[Path]:
+    return sorted((served.data_dir / "logs" / topic / "0").glob("*.log"))
+
+
+def test_much_is_read_from_the_files(client: goqueue.Client, readings: list[int]) -> None:
+    """Nearly everything is, over several segments; every message comes once and in order."""
+    fill(client, "much")
+    found = [(m.partition, m.offset, int(m.value or b"")) for m in client.read("much")]
+
+    assert sorted(found) == [(p, n, 2 * n + p) for p in (0, 1) for n in range(COUNT // 2)]
+    for partition in (0, 1):
+        offsets = [offset for place, offset, _ in found if place == partition]
+        assert offsets == sorted(offsets)
+    assert len(readings) > 2
+    assert sum(readings) > COUNT * 100 * 0.8
+
+
+def test_batches_are_the_same(
+    client: goqueue.Client, monkeypatch: pytest.MonkeyPatch, readings: list[int]
+) -> None:
+    """Arrow batches read in place hold what those that come through the broker hold."""
+    fill(client, "same")
+
+    def rows() -> list[tuple[object, ...]]:
+        batches = list(client.read_batches("same"))
+        return sorted(tuple(row.values()) for batch in batches for row in batch.to_pylist())
+
+    beside = rows()
+    count = len(readings)
+    monkeypatch.setattr("goqueue.client.chunks.IN_PLACE_MESSAGES_MIN", COUNT + 1)
+    through = rows()
+
+    assert count > 0
+    assert len(readings) == count
+    assert beside == through
+
+
+def test_a_range_is_cut_to_its_offsets(client: goqueue.Client, readings: list[int]) -> None:
+    """A reader that begins and ends in the middle of batches gets just its range."""
+    fill(client, "range", partitions=1)
+    found = numbers(client, "range", start=777, end=COUNT - 333)
+
+    assert found == list(range(777, COUNT - 333))
+    assert readings
+
+
+def test_few_messages_and_followers_go_through_the_broker(
+    client: goqueue.Client, readings: list[int]
+) -> None:
+    """For a few it is not worth while; who follows wants what comes next, not where it is."""
+    fill(client, "few", partitions=1)
+    few = numbers(client, "few", start=-100)
+    follower = iter(client.read("few", follow=True))
+    first = [int(next(follower).value or b"") for _ in range(COUNT)]
+
+    assert few == list(range(COUNT - 100, COUNT))
+    assert first == list(range(COUNT))
+    assert not readings
+
+
+def test_what_is_hidden_stays_hidden(client: goqueue.Client, readings: list[int]) -> None:
+    """Delayed messages and those of aborted or open transactions are not found in the files."""
+    fill(client, "hidden", partitions=1)
+    tomorrow = datetime.now(UTC) + timedelta(days=1)
+    with client.producer("hidden") as producer:
+        producer.send(b"-1", partition=0, deliver_at=tomorrow)
+    with client.producer("hidden", transactional_id="hidden") as producer:
+        aborted = producer.transaction()
+        aborted.begin()
+        aborted.send(b"-2", partition=0)
+        aborted.abort()
+        with client.producer("hidden", linger_ms=5) as plain:
+            for number in range(COUNT, 2 * COUNT):
+                plain.send(b"%0100d" % number, partition=0)
+        aborted = producer.transaction()
+        aborted.begin()
+        sent = [aborted.send(b"-3", partition=0) for _ in range(5_000)]
+        sent[-1].result(60)
+        found = numbers(client, "hidden")
+        aborted.abort()
+
+    assert found == list(range(2 * COUNT))
+    assert readings
+
+
+def test_damage_is_told_as_ever(served: Served, client: goqueue.Client) -> None:
+    """P10: a bad frame is not handed out; the broker says what is lost, and the rest follows."""
+    fill(client, "damage", partitions=1)
+    file = log_files(served, "damage")[1]
+    raw = bytearray(file.read_bytes())
+    raw[len(raw) // 2] ^= 0x40
+    file.write_bytes(raw)
+    before: list[int] = []
+    with pytest.raises(DataLossError, match="bad checksum"):
+        before.extend(int(m.value or b"") for m in client.read("damage"))
+    skipped = numbers(client, "damage", on_gap="skip")
+
+    assert before == list(range(len(before)))
+    assert 0 < len(before) < COUNT
+    assert skipped == sorted(set(skipped))
+    assert 0 < COUNT - len(skipped) < COUNT / 2
+    assert skipped[0] == 0
+    assert skipped[-1] == COUNT - 1
+
+
+@pytest.mark.parametrize("when", ["at once", "later"])
+def test_files_that_cannot_be_had_are_read_through_the_broker(
+    client: goqueue.Client, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """Another user, another container, a disk that fails here: nothing is lost or doubled."""
+    topic = f"refused-{when.replace(' ', '-')}"
+    fill(client, topic)
+    read = in_place.read_at
+    sizes: list[int] = []
+
+    def refuse(descriptor: int, position: int, size: int) -> memoryview:
+        sizes.append(size)
+        if when == "at once" or len(sizes) > 2:
+            raise NotInPlaceError("no")
+        return read(descriptor, position, size)
+
+    monkeypatch.setattr(in_place, "read_at", refuse)
+
+    assert sorted(numbers(client, topic)) == list(range(COUNT))
+    assert sizes
+
+
+def test_a_topic_deleted_meanwhile_ends_the_read(
+    client: goqueue.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the broker no longer has is an error, not silence."""
+    monkeypatch.setattr("goqueue.client.reader.IN_PLACE_BYTES", 4 << 20)
+    fill(client, "gone", partitions=1, count=4 * COUNT)
+    reading = iter(client.read("gone"))
+    next(reading)
+    client.delete_topic("gone")
+
+    with pytest.raises(goqueue.GoQueueError):
+        list(reading)
+
+
+def test_a_reader_leaves_nothing_open(served: Served, client: goqueue.Client) -> None:
+    """Files and the thread go with the reader, also when it stops half-way."""
+    del served
+    fill(client, "tidy", partitions=1)
+
+    def traces() -> tuple[set[str], int]:
+        files = {str(link.readlink()) for link in _descriptors()}
+        threads = sum(thread.name.startswith("goqueue-files") for thread in threading.enumerate())
+        return {file for file in files if "/logs/tidy/" in file}, threads
+
+    reading = client.read("tidy")
+    next(reading)
+    under_way = traces()
+    reading.close()
+
+    assert under_way[0]
+    assert under_way[1] == 1
+    assert traces() == (set(), 0)
+
+
+def _descriptors() -> list[Path]:
+    links = list(Path("/proc/self/fd").iterdir())
+    return [link for link in links if link.is_symlink()]
+
+
+def test_only_the_file_that_was_meant_is_opened(tmp_path: Path) -> None:
+    """A number may stand for another file by now; that one is not read."""
+    path = tmp_path / "file"
+    path.write_bytes(b"0123456789")
+    files = LocalFiles()
+    with path.open("rb") as file:
+        status = path.stat()
+        meant = Place(os.getpid(), file.fileno(), status.st_dev, status.st_ino, 2)
+        other = Place(os.getpid(), file.fileno(), status.st_dev, status.st_ino + 1, 2)
+        found = bytes(files.read(meant, 5).result())
+        with pytest.raises(NotInPlaceError, match="another"):
+            files.read(other, 5).result()
+        with pytest.raises(NotInPlaceError, match="shorter"):
+            files.read(meant, 50).result()
+    with pytest.raises(NotInPlaceError):
+        LocalFiles().read(Place(os.getpid(), 10**6, 1, 1, 0), 5).result()
+
+    assert found == b"23456"
+    files.close()
