@@ -16,11 +16,12 @@ if TYPE_CHECKING:
     from goqueue.client.consumer import Consumer
     from goqueue.client.consumer_options import Refusal
     from goqueue.client.delivery import Delivery
+    from goqueue.client.message import Message
     from goqueue.client.pile import Place, SendFuture
     from goqueue.client.producer_sync import Producer
     from goqueue.client.sync import Client
     from goqueue.client.transaction_detached import Detached
-    from goqueue.core.record.message import Message, Priority
+    from goqueue.core.record.message import Priority
     from goqueue.embedded import open_embedded as open  # noqa: A004 - reads as goqueue.open(…)
 
 __all__ = [
@@ -46,7 +47,7 @@ _HOMES = {
     "Delivery": ("goqueue.client.delivery", "Delivery"),
     "Detached": ("goqueue.client.transaction_detached", "Detached"),
     "GoQueueError": ("goqueue.base.errors", "GoQueueError"),
-    "Message": ("goqueue.core.record.message", "Message"),
+    "Message": ("goqueue.client.message", "Message"),
     "Place": ("goqueue.client.pile", "Place"),
     "Priority": ("goqueue.core.record.message", "Priority"),
     "Producer": ("goqueue.client.producer_sync", "Producer"),

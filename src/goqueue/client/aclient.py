@@ -16,6 +16,7 @@ from goqueue.client.consumer_options import ConsumerOptions
 from goqueue.client.delays import Delay, Delayed, delayed_of, named, rescheduled
 from goqueue.client.dlq import AsyncDlqCalls
 from goqueue.client.link import Answer, Link, ReplyHeader, call, decode, retry
+from goqueue.client.message import Message
 from goqueue.client.pile import Place, SendFuture
 from goqueue.client.positions import Position, resolve, time_of
 from goqueue.client.producer import Gatherer
@@ -34,7 +35,6 @@ from goqueue.client.trace_calls import AsyncTraceCalls
 from goqueue.client.transaction import AsyncTransaction, required
 from goqueue.client.transaction_calls import AsyncTxCalls
 from goqueue.client.transaction_session import TxSession
-from goqueue.core.record.message import Message
 from goqueue.wire import calls, group_calls
 from goqueue.wire.delayed_calls import DelayedList, ListDelayed
 from goqueue.wire.overview_calls import Overview

@@ -18,12 +18,13 @@ from goqueue.base.ids import Offset, PartitionId, TopicName
 from goqueue.base.units import MiB
 from goqueue.client.in_place import NotInPlaceError
 from goqueue.client.link import Answer, decode
+from goqueue.client.message import Message, message_of, runs_of
 from goqueue.client.positions import Position
 from goqueue.core.log.scan import Span, Walk
 from goqueue.core.record.batch import decode_batch
-from goqueue.core.record.columns import batch_of_drafts, messages_of
+from goqueue.core.record.columns import batch_of_drafts
 from goqueue.core.record.frame import CONTROL
-from goqueue.core.record.message import Draft, Message
+from goqueue.core.record.message import Draft
 from goqueue.core.record.row import Row
 from goqueue.wire import calls
 from goqueue.wire.packet import Buffer
@@ -282,7 +283,7 @@ def messages_in(chunk: Chunk) -> Iterator[Message]:
 
 
 def runs_in(chunk: Chunk) -> Iterator[Iterable[Message]]:
-    """Yield the messages of a chunk frame by frame.
+    """Yield the messages of a chunk in runs.
 
     Whoever chains the runs gets each message without waking a generator for it.
     """
@@ -294,10 +295,10 @@ def runs_in(chunk: Chunk) -> Iterator[Iterable[Message]]:
             continue
         if not header.is_batch:
             if chunk.start_offset <= header.offset < chunk.end_offset:
-                yield (Row(header, frame).message(topic, partition),)
+                yield (message_of(Row(header, frame), topic=topic, partition=partition),)
             continue
         first, batch = _wanted(chunk, header.offset, decode_batch(header, frame))
-        yield messages_of(batch, topic=topic, partition=partition, first_offset=first)
+        yield from runs_of(batch, topic=topic, partition=partition, first_offset=first)
 
 
 def _frames_in(chunk: Chunk) -> Iterator[Span]:

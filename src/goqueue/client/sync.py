@@ -21,6 +21,7 @@ from goqueue.client.delays import Delay, Delayed
 from goqueue.client.dlq import DlqCalls
 from goqueue.client.link import Link
 from goqueue.client.loop_thread import LoopThread
+from goqueue.client.message import Message
 from goqueue.client.positions import Position
 from goqueue.client.producer_options import ProducerOptions
 from goqueue.client.producer_sync import Producer
@@ -30,7 +31,6 @@ from goqueue.client.schemas import Schemas
 from goqueue.client.stream import Item, Stream
 from goqueue.client.trace_calls import TraceCalls
 from goqueue.client.transaction_calls import TxCalls
-from goqueue.core.record.message import Message
 from goqueue.wire.calls import CompactedPart, TopicState, TopicSummary
 from goqueue.wire.group_calls import GroupState, GroupSummary
 from goqueue.wire.overview_calls import Overview

@@ -4,8 +4,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from goqueue import Message
 from goqueue.client.sync import Client
-from goqueue.core.record.message import Message
 from goqueue.spark.pipelines.state import RunState
 
 Run = Callable[..., RunState]

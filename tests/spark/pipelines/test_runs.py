@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from goqueue import Message
 from goqueue.base.ids import Offset, PartitionId
 from goqueue.client.sync import Client
-from goqueue.core.record.message import Message
 from goqueue.spark.pipelines import jobs
 from goqueue.spark.pipelines.bind import Surroundings
 from goqueue.spark.pipelines.lake_read import read_lake

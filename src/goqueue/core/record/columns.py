@@ -90,17 +90,19 @@ def messages_of(
 def fields_of(batch: pa.RecordBatch) -> tuple[Iterable[Any], ...]:
     """Return the fields of the messages of a batch, those behind the offset, column by column."""
     names = batch.schema.names
-    headers: Iterable[dict[str, bytes] | None] = repeat(None)
-    if "headers" in names:
-        headers = (dict(one) if one else None for one in batch.column("headers").to_pylist())
     return (
         microseconds(batch.column("timestamp")),
         batch.column("key").to_pylist(),
         batch.column("value").to_pylist(),
-        headers,
+        headers_of(batch) if "headers" in names else repeat(None),
         batch.column("priority").to_pylist() if "priority" in names else repeat(Priority.NORMAL),
         microseconds(batch.column("deliver_at")) if "deliver_at" in names else repeat(None),
     )
+
+
+def headers_of(batch: pa.RecordBatch) -> list[dict[str, bytes] | None]:
+    """Return the headers of the messages of a batch that has such a column."""
+    return [dict(one) if one else None for one in batch.column("headers").to_pylist()]
 
 
 def microseconds(column: pa.Array) -> list[int | None]:
