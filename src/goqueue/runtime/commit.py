@@ -16,8 +16,9 @@ from goqueue.base.units import KiB
 from goqueue.storage.partition_log import Commit
 
 INLINE_BYTES_MAX: Final = 64 * KiB
-INLINE_SYNC_SECONDS_MAX: Final = 0.0005
-"""A sync known to be this fast costs less than waking a thread and being woken by it."""
+INLINE_SYNC_SECONDS_MAX: Final = 0.001
+"""A sync known to be this fast costs less than a thread: waking it, being woken by it, and taking
+turns with it at Python's lock, which a busy loop hardly ever lets go of."""
 _SMOOTHING: Final = 0.2
 PATIENCE_SECONDS: Final = 0.05
 """How long a round is waited for: larger rounds cost less, a hanging one must not stop the rest."""
@@ -104,6 +105,7 @@ class Committer:
         self._busy: set[Committable] = set()
         self._jobs: set[asyncio.Future[None]] = set()
         self._sync_seconds = 0.0
+        """About how long a sync takes: smoothed, or the last one in a thread if that was less."""
         self._is_stopped = False
         self._due: asyncio.Handle | None = None
         self._has_synced_here = False
@@ -199,7 +201,7 @@ class Committer:
             for one in rounds:
                 _settle(one.waiters, StorageFailedError(f"the syncs were cut short: {failure!r}"))
             raise
-        self._finish(rounds)
+        self._finish(rounds, is_exact=True)
 
     def _run_in_thread(self, rounds: Sequence[Round]) -> None:
         self._busy.update(one.owner for one in rounds)
@@ -213,17 +215,27 @@ class Committer:
         if job.cancelled() or job.exception() is not None:
             for one in rounds:
                 one.error = one.error or StorageFailedError("the syncs were cut short")
-        self._finish(rounds)
+        self._finish(rounds, is_exact=False)
         if self._dirty and not self._jobs and self._due is not None:
             self._due.cancel()
             self._due = None
         if self._dirty:
             self._wake()
 
-    def _finish(self, rounds: Sequence[Round]) -> None:
+    def _finish(self, rounds: Sequence[Round], *, is_exact: bool) -> None:
         for one in rounds:
-            self._sync_seconds += _SMOOTHING * (one.seconds - self._sync_seconds)
+            self._learn(one.seconds, is_exact=is_exact)
             one.finish()
+
+    def _learn(self, seconds: float, *, is_exact: bool) -> None:
+        """Take note of how long a sync took, in a thread perhaps less than it seems.
+
+        There a sync seems to last until the loop lets the thread go on. Were all of these believed,
+        a loop that is busy would take every disk for a slow one, and never find out.
+        """
+        if not is_exact and seconds < self._sync_seconds:
+            self._sync_seconds = seconds
+        self._sync_seconds += _SMOOTHING * (seconds - self._sync_seconds)
 
 
 def _settle(waiters: Sequence[asyncio.Future[None]], error: GoQueueError | None) -> None:
