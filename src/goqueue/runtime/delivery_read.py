@@ -55,6 +55,7 @@ class Gathered:
 
     def __init__(self) -> None:
         self._batches: list[pa.RecordBatch] = []
+        self._has_slice = False
         self._column_set = 0
         self._offsets: list[Numbers] = []
         self.count = 0
@@ -73,6 +74,7 @@ class Gathered:
         self.count += len(offsets)
         # Of neighbours these are the columns of the whole frame, of others just their own.
         is_slice = rows.num_rows == offsets[-1] - offsets[0] + 1
+        self._has_slice |= bool(is_slice)
         return int(rows.nbytes if is_slice else rows.get_total_buffer_size())
 
     def offsets(self) -> Written:
@@ -83,13 +85,17 @@ class Gathered:
         """Return what was taken as one frame."""
         if not self._batches:
             return None
-        batch = pa.concat_batches(self._batches)
+        batch = self._batches[0]
+        if len(self._batches) > 1:
+            batch = pa.concat_batches(self._batches)
+        elif self._has_slice:
+            batch = alone(batch)
         times = times_in(batch)
         return pack_batch(
-            batch if len(self._batches) > 1 else alone(batch),
+            batch,
             column_set=self._column_set,
-            first_timestamp_us=int(times.min()),
-            last_timestamp_us=int(times.max()),
+            first_timestamp_us=int(np.minimum.reduce(times)),
+            last_timestamp_us=int(np.maximum.reduce(times)),
         ).frame(NO_STAMP)
 
 
@@ -156,7 +162,7 @@ class PickReader:
     def _take(self, stored: StoredFrame) -> bool:
         """Take what is wanted of a frame; tell whether that was all."""
         offset, rows = stored.header.offset, stored.rows
-        low, high = np.searchsorted(self._wanted, (offset, offset + rows))
+        low, high = self._wanted.searchsorted((offset, offset + rows)).tolist()
         if offset >= self._behind and low < high:
             self._behind = Offset(offset + rows)
             here = self._wanted[low:high]

@@ -169,7 +169,7 @@ class Leasing:
         self._ledgers.remember(terms.nonce, hosted)
         failures = ledger.histories.counts_among(kept)
         name, frames = hosted.partition.name, found.frames
-        traced, tag = _traces(hosted, order)
+        traced, tag = _traces(hosted, terms.nonce)
         leased = Leased(name, terms.nonce, frames, order, failures, found.gathered, traced, tag)
         return leased, True
 
@@ -190,12 +190,17 @@ class Leasing:
         """Where keys are in order, look at the log until there is enough to choose from."""
         keys = hosted.ledger.keys
         partition = hosted.partition
+        has_looked = False
         while (
             keys is not None
             and keys.looked_offset < partition.visible_offset
             and len(keys) < LOOK_AHEAD_MESSAGES_MAX
             and not hosted.ledger.has_ready_heads(hosted.view(), limit)
         ):
+            if has_looked:
+                # A long way, on which others have their turn.
+                await asyncio.sleep(0)
+            has_looked = True
             offset = max(keys.looked_offset, partition.log.start_offset, hosted.ledger.committed)
             if offset >= partition.visible_offset:
                 keys.looked_offset = Offset(offset)
@@ -214,11 +219,10 @@ class Leasing:
             if nothing:
                 # Marks, holes and what cannot be read: no key will ever settle them.
                 hosted.commit([events.Dropped(offsets=runs_of(nothing), outcome=events.GONE)])
-            await asyncio.sleep(0)
 
 
-def _traces(hosted: HostedLedger, order: Written) -> tuple[Written, int]:
-    """Return which messages get the header of their trace, and what it is made of."""
+def _traces(hosted: HostedLedger, nonce: int) -> tuple[Written, int]:
+    """Return which messages of a lease get the header of their trace, and what it is made of."""
     trace = hosted.partition.trace
-    made = None if trace is None else trace.made(order)
+    made = None if trace is None else trace.made(nonce)
     return (b"", 0) if trace is None or made is None else (made, trace.place.tag)

@@ -6,8 +6,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from pyroaring import BitMap64
 
-from goqueue.base.units import KiB
-from goqueue.core.delivery.runs import Written, runs_of, set_of, written_of
+from goqueue.core.delivery.runs import Written, peek_at, runs_of, written_of
 from goqueue.core.record.check import CheckedFrame
 from goqueue.core.topics.settings import FSYNC, OS
 from goqueue.core.tracing import kinds
@@ -21,9 +20,6 @@ from goqueue.wire.times import format_time_us
 _DURABILITY: Final = {one: {"durability": one} for one in (FSYNC, OS)}
 HULL_MAX = 10_000
 """So many offsets are chosen at once from a range that holds a set, or else run by run."""
-CHOSEN_MAX: Final = 8
-CHOSEN_BYTES_MAX: Final = 4 * KiB
-"""So many sets, and none that is larger, are kept for each partition."""
 
 
 class Traced(NamedTuple):
@@ -43,8 +39,6 @@ class PartitionTrace:
         self.place = place
         self._queue = queue
         self._sampler = Sampler(place.tag, rate)
-        self._chosen: dict[bytes, BitMap64] = {}
-        """What was chosen of the last few sets: each is asked for when leased and when settled."""
         queue.on_fired = self.fired
 
     def __repr__(self) -> str:
@@ -52,7 +46,6 @@ class PartitionTrace:
 
     def change_rate(self, rate: float, *, from_offset: int) -> None:
         """Choose by another rate from an offset on."""
-        self._chosen.clear()
         self._sampler.change(rate, from_offset=from_offset)
 
     # Choosing.
@@ -78,16 +71,7 @@ class PartitionTrace:
             return BitMap64()
         if len(written) == 2 and not isinstance(written, bytes):  # noqa: PLR2004 - one run
             return self.choose(written[0], written[1])
-        if not isinstance(written, bytes):
-            return self._among(set_of(written))
-        chosen = self._chosen.get(written)
-        if chosen is None:
-            chosen = self._among(set_of(written))
-            if len(written) <= CHOSEN_BYTES_MAX:
-                self._chosen[written] = chosen
-            if len(self._chosen) > CHOSEN_MAX:
-                del self._chosen[next(iter(self._chosen))]
-        return chosen.copy()
+        return self._among(peek_at(written))
 
     def _among(self, offsets: BitMap64) -> BitMap64:
         if not offsets:
@@ -103,12 +87,13 @@ class PartitionTrace:
         return chosen
 
     @harmless
-    def made(self, written: Written) -> Written:
-        """Return the traced messages of a set whose senders gave no trace."""
-        chosen = self.choose_from(written)
-        if chosen and self._queue.callers.sampled:
-            chosen = chosen - self._queue.callers.sampled
-        return written_of(chosen)
+    def made(self, nonce: int) -> Written:
+        """Return the traced messages of a lease whose senders gave no trace."""
+        memory = self.tracer.lease(nonce)
+        if memory is None or not memory.chosen:
+            return b""
+        callers = self._queue.callers.sampled
+        return written_of(memory.chosen - callers if callers else memory.chosen)
 
     # Publishing.
 

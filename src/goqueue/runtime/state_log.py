@@ -47,6 +47,7 @@ SNAPSHOT_BYTES_MIN: Final = 64 * KiB
 SNAPSHOT_BYTES_MAX: Final = 256 * MiB
 """No state is larger than this before it is compressed."""
 READ_BYTES: Final = 1 * MiB
+HOMES_KEPT_MAX: Final = 1_000
 
 _NUMBER: Final = struct.Struct(">Q")
 _NO_HEADER: Final = bytes(FRAME_HEADER_BYTES)
@@ -116,6 +117,8 @@ class StateLog:
         self._ballast = ballast
         self._topic: Topic | None = None
         self._traces: dict[str, _Trace] = {}
+        self._homes: dict[str, Partition] = {}
+        """Where homes were found to be: working it out takes as long as encoding a change."""
 
     def __repr__(self) -> str:
         return f"<StateLog of {len(self._traces)} machines>"
@@ -288,11 +291,17 @@ class StateLog:
             partition.append_beyond(frames)
 
     def _partition(self, home: str) -> Partition:
+        known = self._homes.get(home)
+        if known is not None:
+            return known
         if self._topic is None:
             self._topic = self._open_topic()
             self._ballast.take()
+        if len(self._homes) >= HOMES_KEPT_MAX:
+            self._homes.clear()
         number = partition_of_key(home.encode(), len(self._topic.partitions))
-        return self._topic.partitions[number]
+        self._homes[home] = self._topic.partitions[number]
+        return self._homes[home]
 
     def _row(self, key: str, value: bytes | None) -> CheckedFrame:
         """Return a row frame as one that passed the check; appending it seals it."""

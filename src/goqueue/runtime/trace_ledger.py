@@ -8,6 +8,7 @@ from pyroaring import BitMap64
 from goqueue.base.units import NS_PER_MS
 from goqueue.core.delivery import events, settle
 from goqueue.core.delivery.events import Event
+from goqueue.core.delivery.runs import count_of
 from goqueue.core.tracing import kinds
 from goqueue.runtime.hosted_ledger import HostedLedger
 from goqueue.runtime.partition_trace import PartitionTrace
@@ -41,11 +42,12 @@ def trace_events(hosted: HostedLedger, found: Sequence[Event]) -> None:
 
 def _leased(trace: PartitionTrace, hosted: HostedLedger, event: events.Leased) -> None:
     chosen = trace.choose_from(event.offsets)
-    if not chosen:
-        return
     tracer, histories = trace.tracer, hosted.ledger.histories
     at_ns = tracer.now_ns()
-    tracer.remember_lease(event.nonce, LeaseMemory(at_ns, event.member))
+    memory = LeaseMemory(at_ns, event.member, count_of(event.offsets), chosen)
+    tracer.remember_lease(event.nonce, memory)
+    if not chosen:
+        return
     again = chosen & histories.offsets
     for offset in again:
         failed = histories.attempts(offset)
@@ -77,11 +79,13 @@ def _settled(
     hosted: HostedLedger,
     event: events.Acked | events.Returned | events.Doomed | events.Extended,
 ) -> None:
-    chosen = trace.choose_from(event.offsets)
+    memory = trace.tracer.lease(event.nonce)
+    # As many as were leased are all of them, and need not be chosen from again.
+    is_whole = memory is not None and memory.messages == count_of(event.offsets)
+    chosen = memory.chosen if memory is not None and is_whole else trace.choose_from(event.offsets)
     if not chosen:
         return
     kind, error, attributes = _describe(event)
-    memory = trace.tracer.lease(event.nonce)
     trace.note(
         kind,
         chosen,

@@ -63,10 +63,12 @@ class Exporter(Protocol):
 
 
 class LeaseMemory(NamedTuple):
-    """When messages were leased, and to whom."""
+    """When messages were leased, to whom and how many, and which of them are traced."""
 
     at_ns: int
     member: str
+    messages: int
+    chosen: BitMap64
 
 
 class Tracer:

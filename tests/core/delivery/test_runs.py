@@ -12,6 +12,7 @@ from goqueue.core.delivery.runs import (
     count_of,
     is_written,
     numbers_in,
+    peek_at,
     runs_in,
     runs_of,
     set_from,
@@ -43,6 +44,7 @@ def test_every_form_holds_the_same_offsets(seed: int) -> None:
     assert set_of(runs) == made
     for written in (runs, written_of(made), written_in(np.array(offsets, np.int64))):
         assert set_of(written) == made
+        assert peek_at(written) == made
         assert numbers_in(written).tolist() == offsets
         assert count_of(written) == len(offsets)
         assert is_written(written, end_offset=2**62)
@@ -54,6 +56,26 @@ def test_many_single_offsets_are_packed() -> None:
 
     assert isinstance(written, bytes)
     assert len(written) == 8 + 4 * 1_000
+
+
+def test_a_set_of_ones_own_may_be_changed() -> None:
+    """Sets that come again are kept as they were read; nobody's changes are seen by others."""
+    offsets = BitMap64(range(0, 2_000, 2))
+    written = written_of(offsets)
+    set_of(written).clear()
+    offsets.clear()
+
+    assert len(set_of(written)) == len(peek_at(written)) == 1_000
+
+
+def test_a_set_packed_here_is_not_believed_to_be_within_bounds() -> None:
+    """That it ascends is known; what bound there is, only who asks knows."""
+    written = written_of(BitMap64(range(0, 2_000, 2)))
+
+    assert isinstance(written, bytes)
+    assert is_written(written, end_offset=1_999)
+    assert not is_written(written, end_offset=1_998)
+    assert not is_written(written[:-4] + written[8:12], end_offset=2_000)
 
 
 def test_what_does_not_ascend_keeps_its_order() -> None:

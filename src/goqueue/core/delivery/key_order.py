@@ -65,7 +65,9 @@ class KeyOrder:
         """Let the next messages of their keys move up."""
         heads = self.heads & offsets
         self.heads -= heads
-        self._add_heads(np.sort(self._lines.settle(offsets, heads)))
+        following = self._lines.settle(offsets, heads)
+        following.sort()
+        self._add_heads(following)
 
     def _add_heads(self, offsets: Numbers) -> None:
         if len(offsets):

@@ -22,7 +22,7 @@ from goqueue.core.delivery.history import Histories
 from goqueue.core.delivery.key_order import KeyOrder
 from goqueue.core.delivery.lease import Lease, Leases
 from goqueue.core.delivery.picking import Pick, find_fresh, put_in_order, split_lanes
-from goqueue.core.delivery.runs import put_into, runs_of, set_of, take_from, written_of
+from goqueue.core.delivery.runs import peek_at, put_into, runs_of, set_of, take_from, written_of
 from goqueue.core.delivery.terms import LeaseTerms
 from goqueue.core.delivery.view import View
 from goqueue.core.delivery.waiting import Waiting
@@ -249,7 +249,7 @@ class Ledger:
             case events.Leased():
                 self._lease(event)
             case events.Acked(offsets=runs, nonce=nonce):
-                offsets = set_of(runs)
+                offsets = peek_at(runs)
                 self.leases.end(nonce, offsets)
                 self._settle(offsets, events.ACKED)
             case events.Returned(offsets=runs, nonce=nonce):

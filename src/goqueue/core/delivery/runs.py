@@ -130,6 +130,8 @@ def written_of(offsets: BitMap64) -> Written:
     written = _written_ascending(array_of(offsets))
     if isinstance(written, bytes):
         _just_packed.append((written, offsets.copy()))
+        if len(written) <= _KEPT_BYTES_MAX:
+            _ascends(written)
     return written
 
 
@@ -182,6 +184,17 @@ def _set_in(written: bytes) -> BitMap64:
     return set_from(_unpack(written))
 
 
+def _ascends_anew(written: bytes) -> bool:
+    behind = np.frombuffer(written, "<u4", -1, _FIRST.size)
+    return bool((behind[1:] > behind[:-1]).all())
+
+
+@lru_cache(_KEPT_SETS)
+def _ascends(written: bytes) -> bool:
+    """Tell whether a packed set ascends. Most that come were packed here, and come back."""
+    return any(known is written for known, _ in tuple(_just_packed)) or _ascends_anew(written)
+
+
 def set_of(written: Written | Iterable[int]) -> BitMap64:
     """Return either form as a set of the caller's own."""
     if isinstance(written, bytes):
@@ -193,6 +206,13 @@ def set_of(written: Written | Iterable[int]) -> BitMap64:
     for start, end in zip(ends, ends, strict=True):
         offsets.add_range(start, end)
     return offsets
+
+
+def peek_at(written: Written) -> BitMap64:
+    """Return either form as a set that is not to be changed: others may be given the same."""
+    if isinstance(written, bytes) and len(written) <= _KEPT_BYTES_MAX:
+        return _set_in(written)
+    return set_of(written)
 
 
 def put_into(target: BitMap64, offsets: BitMap64) -> None:
@@ -229,10 +249,11 @@ def is_written(written: Written, *, end_offset: int) -> bool:
     if isinstance(written, bytes):
         if len(written) <= _FIRST.size or (len(written) - _FIRST.size) % 4:
             return False
-        behind = np.frombuffer(written, "<u4", -1, _FIRST.size)
         (first,) = _FIRST.unpack_from(written)
-        is_ascending = bool((behind[1:] > behind[:-1]).all())
-        return is_ascending and first + int(behind[0]) >= 0 and first + int(behind[-1]) < end_offset
+        (lowest,) = _PLACE.unpack_from(written, _FIRST.size)
+        (highest,) = _PLACE.unpack_from(written, len(written) - _PLACE.size)
+        is_ascending = (_ascends if len(written) <= _KEPT_BYTES_MAX else _ascends_anew)(written)
+        return is_ascending and first + lowest >= 0 and first + highest < end_offset
     if len(written) % 2:
         return False
     is_ascending = all(map(le, chain((0,), written), written))
