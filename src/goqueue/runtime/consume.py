@@ -4,6 +4,8 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
 
 import msgspec
 from pyroaring import BitMap64
@@ -49,6 +51,16 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     delay_ms: int | None = None
     extension_ms: int | None = None
+
+
+class Settling(NamedTuple):
+    """Settlements that were decided and written, and what they wait for."""
+
+    outcomes: list[Settled]
+    durable: asyncio.Future[None] | None
+    """Done when the disk has them; None where nothing was changed."""
+    tell: Callable[[], None]
+    """Count them, once they are answered."""
 
 
 class Consumption:
@@ -98,6 +110,14 @@ class Consumption:
         self, group: str, member: str | None, parts: Sequence[Settlement]
     ) -> list[Settled]:
         """Settle what a member holds; answer, part by part, when it is durable."""
+        settling = self.begin_settle(group, member, parts)
+        if settling.durable is not None:
+            await settling.durable
+        settling.tell()
+        return settling.outcomes
+
+    def begin_settle(self, group: str, member: str | None, parts: Sequence[Settlement]) -> Settling:
+        """Settle what a member holds; nobody may be told before it is durable."""
         if member is not None:
             hosted_group = self._groups.get(group)
             if member in hosted_group.members:
@@ -116,14 +136,17 @@ class Consumption:
             hosted.commit(decision.events)
             is_changed = is_changed or bool(decision.events)
             outcomes.append(decision.reply)
-        if is_changed:
-            await self._state.durable(group)
+        durable = self._state.durable(group) if is_changed else None
+        return Settling(outcomes, durable, partial(self._count, group, parts, outcomes, started))
+
+    def _count(
+        self, group: str, parts: Sequence[Settlement], outcomes: Sequence[Settled], started: float
+    ) -> None:
         seconds = time.perf_counter() - started
         for part, outcome in zip(parts, outcomes, strict=True):
             settled = len(part.offsets) - len(outcome.refused)
             topic = part.partition.topic
             self.metrics.settled(group, topic, part.verb, settled, seconds=seconds)
-        return outcomes
 
     @staticmethod
     def refuse(part: Settlement) -> list[Refused]:

@@ -1,6 +1,8 @@
-"""Polls whose replies do not arrive: what was leased for them is ready again."""
+"""Polls and settlements: their order, and replies that do not arrive."""
 
 from pathlib import Path
+
+import msgspec
 
 from goqueue.base.units import MiB
 from goqueue.core.record.message import Draft
@@ -8,8 +10,8 @@ from goqueue.core.record.row import encode_row
 from goqueue.testing.clock import FakeClock
 from goqueue.wire import group_calls
 from goqueue.wire.packet import Operation
-from goqueue.wire.queue_calls import Poll, Polled
-from tests.transport.native.raw import NOW_US, Raw
+from goqueue.wire.queue_calls import ACK, Poll, Polled, Settle, Settled, SettlePart
+from tests.transport.native.raw import NOW_US, Raw, frames_of, packed
 from tests.transport.native.running import Running
 
 MESSAGES = 12
@@ -40,3 +42,60 @@ def test_what_was_leased_for_a_reply_that_never_left_is_ready_at_once(tmp_path: 
         ask(other, member)
 
         assert [part.order for part in other.reply(Polled).parts] == [[0, MESSAGES]]
+
+
+def settle(part: Polled, *, verb: str = ACK) -> Settle:
+    (one,) = part.parts
+    return Settle("g", "", [SettlePart(one.topic, one.partition, one.nonce, verb, one.order)])
+
+
+def test_settlements_are_answered_without_waiting_for_polls(tmp_path: Path) -> None:
+    """What was settled is told while a poll waits; what was settled before is refused."""
+    with Running(tmp_path / "data", clock=FakeClock()) as server, server.connect() as raw:
+        raw.create()
+        assert raw.offer(frames_of(b"a", b"b"))[1] == ""
+        member = join(raw)
+        ask(raw, member)
+        polled = raw.reply(Polled)
+        ask(raw, member)
+        raw.send(Operation.SETTLE, settle(polled))
+        assert raw.reply(Settled).parts[0].refused == []
+        raw.send(Operation.SETTLE, settle(polled))
+        refused = raw.reply(Settled).parts[0].refused
+        assert [one.failure.code for one in refused] == ["stale_receipt"] * 2
+
+
+def test_a_settlement_that_makes_no_sense_is_refused_and_the_connection_stays(
+    tmp_path: Path,
+) -> None:
+    """As every other request, although it is carried out as soon as it is there."""
+    with Running(tmp_path / "data", clock=FakeClock()) as server, server.connect() as raw:
+        raw.create()
+        join(raw)
+        part = SettlePart("orders", 0, 1, "eat", [0, 1])
+        raw.send(Operation.SETTLE, Settle("g", "", [part]))
+        assert raw.refusal().code == "invalid_request"
+        raw.send(Operation.SETTLE, b"\xc1")
+        assert raw.refusal().code == "invalid_request"
+        raw.send(Operation.SETTLE, Settle("nobody", "", [part]))
+        assert raw.refusal().code in ("invalid_request", "group_not_found")
+        raw.ping()
+
+
+def test_a_settlement_goes_before_nothing_that_came_earlier(tmp_path: Path) -> None:
+    """Requests start in the order they came, those that need no task among them."""
+    with Running(tmp_path / "data", clock=FakeClock()) as server, server.connect() as raw:
+        raw.create()
+        assert raw.offer(frames_of(b"a"))[1] == ""
+        member = join(raw)
+        ask(raw, member)
+        polled = raw.reply(Polled)
+        leave = packed(Operation.LEAVE_GROUP, group_calls.LeaveGroup("g", member), correlation=8)
+        raw.write(leave + packed(Operation.SETTLE, settle(polled), correlation=9))
+
+        packets = [raw.receive(), raw.receive()]
+        (answer,) = [one for one in packets if one is not None and one.correlation == 9]
+        outcome = msgspec.msgpack.decode(answer.header, type=Settled)
+
+        # Leaving gave the message back, so that it was not there to be settled.
+        assert len(outcome.parts[0].refused) == 1

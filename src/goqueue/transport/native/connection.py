@@ -25,7 +25,7 @@ from goqueue.storage.disk import File
 from goqueue.transport.native.alarm import Alarm
 from goqueue.transport.native.budget import ByteBudget, ReplyRoom
 from goqueue.transport.native.dispatch import Dispatch
-from goqueue.transport.native.reply import failure_of, nothing
+from goqueue.transport.native.reply import Reply, failure_of, nothing
 from goqueue.wire.packet import Buffer, Kind, Operation, Packet, PacketReader, encode_packet
 
 HELLO_SECONDS_MAX: Final = 10.0
@@ -72,8 +72,10 @@ class Connection(asyncio.Protocol):
         self._arrival = Alarm(self._too_slow)
         self._departure = Alarm(self._not_taken)
         self._backlog: deque[Packet] = deque()
-        self._tasks: set[asyncio.Task[None]] = set()
         self._files: deque[Sequence[File]] = deque(maxlen=REPLIES_HELD)
+        self._tasks: set[asyncio.Future[None]] = set()
+        self._unstarted = 0
+        """Tasks that have not begun: nothing that came behind them may go before them."""
         self._arriving = 0
         self._unsent = 0
         self._patience_s = REPLY_SECONDS_MAX
@@ -181,24 +183,60 @@ class Connection(asyncio.Protocol):
             if len(self._tasks) >= (CONNECTION_REQUESTS_MAX if self._is_greeted else 1):
                 return
             packet = self._backlog.popleft()
-            if self._is_served_at_once(packet):
+            under_way = self._begin(packet)
+            if under_way is None:
                 self._requests.give_back(packet.size)
                 continue
-            task = asyncio.get_running_loop().create_task(self._serve(packet))
-            self._tasks.add(task)
-            task.add_done_callback(partial(self._finished, packet.size))
+            self._tasks.add(under_way)
+            under_way.add_done_callback(partial(self._finished, packet.size))
 
-    def _is_served_at_once(self, packet: Packet) -> bool:
-        """Serve what needs no task, on a connection where nothing is under way."""
-        if packet.operation != Operation.PRODUCE or self._tasks or not self._is_greeted:
-            return False
-        if packet.kind != Kind.REQUEST:
+    def _begin(self, packet: Packet) -> asyncio.Future[None] | None:
+        """Start a request; return what ends when it has been answered, or None if it has been."""
+        if packet.kind == Kind.REQUEST and self._is_greeted and not self._unstarted:
+            if packet.operation == Operation.SETTLE:
+                return self._begin_settle(packet)
+            if packet.operation == Operation.PRODUCE and self._is_published_at_once(packet):
+                return None
+        self._unstarted += 1
+        return asyncio.get_running_loop().create_task(self._serve(packet))
+
+    def _begin_settle(self, packet: Packet) -> asyncio.Future[None] | None:
+        """Settle without a task: nothing is waited for but the disk."""
+        try:
+            begun = self._dispatch.begin_settle(packet.header)
+        except Exception as error:  # noqa: BLE001 - the outermost frame of a request
+            self._write_error(packet, error)
+            return None
+        if begun.ready is None:
+            self._finish(packet, begun.finish)
+        else:
+            begun.ready.add_done_callback(partial(self._finish, packet, begun.finish))
+        return begun.ready
+
+    def _finish(
+        self,
+        packet: Packet,
+        finish: Callable[[], Reply],
+        ready: asyncio.Future[None] | None = None,
+    ) -> None:
+        """Answer a request that was carried out, once the disk has done its part."""
+        if ready is not None and ready.cancelled():
+            # The connection is gone.
+            return
+        error = None if ready is None else ready.exception()
+        if error is not None:
+            self._write_error(packet, error)
+            return
+        self._write(packet.operation, packet.correlation, Kind.REPLY, _encode(finish().header))
+
+    def _is_published_at_once(self, packet: Packet) -> bool:
+        """Publish without a task, on a connection where nothing is under way."""
+        if self._tasks:
             return False
         try:
             reply = self._dispatch.produce_at_once(packet.header, packet.payload)
-        except Exception:
-            log.exception("request failed", operation=packet.operation, peer=self._peer)
-            self._write_failure(packet)
+        except Exception as error:  # noqa: BLE001 - the outermost frame of a request
+            self._write_error(packet, error)
             return True
         if reply is not None:
             self._write(packet.operation, packet.correlation, Kind.REPLY, _encode(reply.header))
@@ -211,6 +249,7 @@ class Connection(asyncio.Protocol):
         self._pace()
 
     async def _serve(self, packet: Packet) -> None:
+        self._unstarted -= 1
         if packet.kind != Kind.REQUEST:
             self.refuse(ProtocolError("a client sends requests"))
         elif not self._is_greeted and packet.operation != Operation.HELLO:
@@ -236,11 +275,8 @@ class Connection(asyncio.Protocol):
         try:
             reply = await self._dispatch.serve(operation, packet.header, packet.payload, room)
             header = _encode(reply.header)
-        except GoQueueError as error:
-            self._write(operation, correlation, Kind.ERROR, _encode(failure_of(error)))
-        except Exception:
-            log.exception("request failed", operation=packet.operation, peer=self._peer)
-            self._write_failure(packet)
+        except Exception as error:  # noqa: BLE001 - the outermost frame of a request
+            self._write_error(packet, error)
         else:
             undo = reply.undo
             if reply.files:
@@ -254,9 +290,13 @@ class Connection(asyncio.Protocol):
             self.close()
         return undo
 
-    def _write_failure(self, packet: Packet) -> None:
-        failure = failure_of(GoQueueError("the broker failed to answer; its log says why"))
-        self._write(packet.operation, packet.correlation, Kind.ERROR, _encode(failure))
+    def _write_error(self, packet: Packet, error: BaseException) -> None:
+        """Say why a request was not carried out; what is no error of ours is told to the log."""
+        if not isinstance(error, GoQueueError):
+            log.error("request failed", operation=packet.operation, peer=self._peer, exc_info=error)
+            error = GoQueueError("the broker failed to answer; its log says why")
+        failure = _encode(failure_of(error))
+        self._write(packet.operation, packet.correlation, Kind.ERROR, failure)
 
     def _greet(self) -> None:
         if not self._is_greeted:

@@ -25,7 +25,7 @@ from goqueue.transport.native.dlq_dispatch import DlqOperations
 from goqueue.transport.native.group_dispatch import GroupOperations
 from goqueue.transport.native.overview import OverviewOperations
 from goqueue.transport.native.queue_dispatch import QueueOperations
-from goqueue.transport.native.reply import Beside, Reply, failure_of
+from goqueue.transport.native.reply import Begun, Beside, Reply, failure_of
 from goqueue.transport.native.schema_dispatch import SchemaOperations
 from goqueue.transport.native.trace_dispatch import TraceOperations
 from goqueue.transport.native.tx_dispatch import TxOperations
@@ -61,7 +61,8 @@ class Dispatch:
         self._add(Operation.FETCH, calls.Fetch, self._fetch)
         self._add(Operation.OFFSETS, calls.Offsets, self._offsets)
         GroupOperations(broker).register(self._add)
-        QueueOperations(broker).register(self._add)
+        self._queue = QueueOperations(broker)
+        self._queue.register(self._add)
         TxOperations(broker).register(self._add)
         DelayedOperations(broker).register(self._add)
         SchemaOperations(broker).register(self._add)
@@ -90,17 +91,21 @@ class Dispatch:
         room: fetch.Room = fetch.BOUNDLESS,
     ) -> Reply:
         """Answer one request, or raise a GoQueueError. What is read from the log fits ``room``."""
+        call, serve = self._decode(operation, header)
+        reply: Reply = await serve(call, Beside(payload, room))
+        return reply
+
+    def _decode(self, operation: int, header: Buffer) -> tuple[Any, Any]:
+        """Return a request and what serves it."""
         known = self._operations.get(operation)
         if known is None:
             raise UnsupportedError(f"operation {operation} is not known to {self._server}")
         kind, decode, serve = known
         try:
-            call = decode(header)
+            return decode(header), serve
         except HEADER_FAULTS as error:
             name = Operation(operation).name.lower()
             raise InvalidRequestError(f"{name}: {complaint(kind, error)}") from error
-        reply: Reply = await serve(call, Beside(payload, room))
-        return reply
 
     def produce_at_once(self, header: Buffer, payload: memoryview) -> Reply | None:
         """Answer a request to publish that need not wait for others, or None: serve it then."""
@@ -119,6 +124,11 @@ class Dispatch:
             return None
         produced = [_produced(part.partition, outcome)]
         return Reply(calls.Produced(topic.settings.ack_durability, produced))
+
+    def begin_settle(self, header: Buffer) -> Begun:
+        """Settle messages, or raise a GoQueueError; the reply waits for the disk."""
+        call, _ = self._decode(Operation.SETTLE, header)
+        return self._queue.begin_settle(call)
 
     async def _hello(self, call: calls.Hello, _: Beside) -> Reply:
         if call.protocol != calls.PROTOCOL_VERSION:

@@ -7,14 +7,14 @@ from typing import Any
 from goqueue.base.errors import InvalidRequestError
 from goqueue.base.ids import Offset, PartitionId, TopicName, TopicPartition
 from goqueue.base.limits import IN_FLIGHT_MAX
-from goqueue.core.delivery.runs import count_of, is_written, set_of
+from goqueue.core.delivery.runs import count_of, is_written, peek_at
 from goqueue.core.delivery.settle import Settled
 from goqueue.core.record.frame import Buffer
 from goqueue.runtime.broker import Broker
-from goqueue.runtime.consume import Settlement
+from goqueue.runtime.consume import Settlement, Settling
 from goqueue.runtime.leasing import Leased
 from goqueue.runtime.polling import Demand
-from goqueue.transport.native.reply import Beside, Reply, failure_of
+from goqueue.transport.native.reply import Begun, Beside, Reply, failure_of
 from goqueue.wire import calls, queue_calls
 from goqueue.wire.packet import Operation
 
@@ -45,9 +45,16 @@ class QueueOperations:
         return Reply(header, payload, partial(self._broker.consume.give_back, call.group, polled))
 
     async def _settle(self, call: queue_calls.Settle, _: Beside) -> Reply:
+        begun = self.begin_settle(call)
+        if begun.ready is not None:
+            await begun.ready
+        return begun.finish()
+
+    def begin_settle(self, call: queue_calls.Settle) -> Begun:
+        """Settle messages; the reply waits for the disk."""
         settlements = [settlement_of(place, part) for place, part in enumerate(call.parts)]
-        outcomes = await self._broker.consume.settle(call.group, call.member, settlements)
-        return Reply(queue_calls.Settled([settled_part(outcome) for outcome in outcomes]))
+        settling = self._broker.consume.begin_settle(call.group, call.member, settlements)
+        return Begun(settling.durable, partial(_settled, settling))
 
     async def _commit_offsets(self, call: queue_calls.CommitOffsets, _: Beside) -> Reply:
         offsets = {place_of(one.topic, one.partition): Offset(one.offset) for one in call.offsets}
@@ -94,6 +101,11 @@ def place_of(topic: str, partition: int) -> TopicPartition:
     return TopicPartition(TopicName(topic), PartitionId(partition))
 
 
+def _settled(settling: Settling) -> Reply:
+    settling.tell()
+    return Reply(queue_calls.Settled([settled_part(outcome) for outcome in settling.outcomes]))
+
+
 def _polled_part(part: Leased) -> queue_calls.PolledPart:
     name = part.partition
     return queue_calls.PolledPart(
@@ -128,7 +140,7 @@ def settlement_of(place: int, part: queue_calls.SettlePart) -> Settlement:
         partition=place_of(part.topic, part.partition),
         nonce=part.nonce,
         verb=part.verb,
-        offsets=set_of(part.offsets),
+        offsets=peek_at(part.offsets),
         written=part.offsets,
         reason=part.reason,
         delay_ms=part.delay_ms,

@@ -1,5 +1,6 @@
 """What a native operation is given and what it answers."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -23,6 +24,15 @@ class Reply(NamedTuple):
     """What to do when it cannot be sent."""
     files: Sequence[File] = ()
     """What the client is told to open; it stays open here until it has had the time to."""
+
+
+class Begun(NamedTuple):
+    """A request that was carried out, and whose reply waits for nothing but the disk."""
+
+    ready: asyncio.Future[None] | None
+    """Done when the reply may be sent; None where it may be sent now."""
+    finish: Callable[[], Reply]
+    """Makes the reply."""
 
 
 class Beside(NamedTuple):
