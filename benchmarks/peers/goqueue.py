@@ -19,7 +19,7 @@ from benchmarks.results import GOQUEUE
 
 LINGER_MS = 5
 PREFETCH_MESSAGES = 10_000
-KEYED_PREFETCH_MESSAGES = 3_000
+KEYED_PREFETCH_MESSAGES = 3_400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
