@@ -287,3 +287,20 @@ def test_a_turn_that_comes_too_late_for_the_next_number_asks_for_another(
         with producer.transaction() as tx:
             tx.send(b"2")
     assert values(broker, orders) == [b"1", b"2"]
+
+
+def test_a_kept_send_is_refused_when_its_transaction_is_over(
+    client: goqueue.Client, topic: str
+) -> None:
+    """What was meant for one transaction never gets into the next of the same producer."""
+    with client.producer(topic, transactional_id="kept") as producer:
+        with producer.transaction() as first:
+            send = first.send
+            send(b"1", key=b"k")
+        with producer.transaction() as second:
+            second.send(b"2", key=b"k")
+            with pytest.raises(InvalidTransactionStateError, match="this transaction is not open"):
+                send(b"late", key=b"k")
+            second.send(b"3", key=b"k")
+
+    assert [message.value for message in client.read(topic, end="latest")] == [b"1", b"2", b"3"]

@@ -3,7 +3,8 @@
 Rows are grouped by sorting their partition numbers once; each partition's batch is a slice.
 """
 
-from typing import Any
+from itertools import accumulate
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -13,15 +14,19 @@ from goqueue.base.errors import PartitionNotFoundError
 from goqueue.base.limits import PARTITIONS_MAX
 from goqueue.base.units import NS_PER_US
 from goqueue.client.pile import Extra, Part, Pile
-from goqueue.core.record.batch import TIMESTAMP_TYPE, pack_batch
+from goqueue.core.record.batch import TIMESTAMP_TYPE, pack_message
 from goqueue.core.record.columns import build_batch
 from goqueue.core.record.message import Draft, Priority
+from goqueue.core.record.plain_batch import PlainRows
 from goqueue.core.record.repack import ROWS_AS_BATCH_MIN
 from goqueue.core.record.row import PackedRows
 
 Numbers = np.ndarray[Any, Any]
 assert PARTITIONS_MAX < 2**16, "sixteen bits are sorted by radix, which is what makes cutting fast"
 
+
+PLAIN_ROWS_MAX: Final = 2_000
+"""Larger piles are columns of Arrow, which are quicker the more messages there are."""
 
 _FIRST_ROW = np.zeros(1, np.int64)
 
@@ -43,18 +48,16 @@ class Packing:
         if len(pile) == 1 and not transaction:
             return [self._only(pile)]
         numbers = self._partition_numbers(pile)
-        order = np.argsort(numbers, kind="stable")
-        counts = np.bincount(numbers, minlength=self.partitions)
-        ends = np.cumsum(counts)
-        used = np.flatnonzero(counts)
-        is_small = len(pile) < ROWS_AS_BATCH_MIN or counts[used].max() < ROWS_AS_BATCH_MIN
+        order = numbers.argsort(kind="stable")
+        runs = _runs(np.bincount(numbers).tolist())
+        is_small = max(run.length for run in runs) < ROWS_AS_BATCH_MIN
         if is_small and not transaction:
             return [
-                Part(int(p), rows, PackedRows(_drafts(pile, rows)))
-                for p in used
-                for rows in [order[ends[p] - counts[p] : ends[p]]]
+                Part(run.partition, rows, PackedRows(_drafts(pile, rows)))
+                for run in runs
+                for rows in [run.of(order)]
             ]
-        return self._cut_columns(pile, order, counts, used, transaction)
+        return self._cut_columns(pile, order, runs, transaction)
 
     def _only(self, pile: Pile) -> Part:
         """Return a pile of one message as a part, without the machinery for many."""
@@ -73,32 +76,29 @@ class Packing:
         return turn
 
     def _cut_columns(
-        self, pile: Pile, order: Numbers, counts: Numbers, used: Numbers, transaction: int
+        self, pile: Pile, order: Numbers, runs: "list[_Run]", transaction: int
     ) -> list[Part]:
         times = np.array(pile.times_ns, np.int64) // NS_PER_US
-        batch, column_set = _columns(pile, times)
-        if len(used) > 1:
-            batch = batch.take(order)
-            times = times[order]
-        starts = (np.cumsum(counts) - counts)[used]
-        firsts = np.minimum.reduceat(times, starts).tolist()
-        lasts = np.maximum.reduceat(times, starts).tolist()
+        columns = _plain_rows(pile, order, times) or _ArrowRows(pile, order, times)
+        times = times[order]
         parts: list[Part] = []
-        for place, partition in enumerate(used.tolist()):
-            start, count = int(starts[place]), int(counts[partition])
-            rows = order[start : start + count]
-            if count < ROWS_AS_BATCH_MIN and not transaction:
-                parts.append(Part(partition, rows, PackedRows(_drafts(pile, rows))))
+        for run in runs:
+            rows = run.of(order)
+            if run.length < ROWS_AS_BATCH_MIN and not transaction:
+                parts.append(Part(run.partition, rows, PackedRows(_drafts(pile, rows))))
                 continue
-            packed = pack_batch(
-                batch.slice(start, count),
-                column_set=column_set,
-                first_timestamp_us=firsts[place],
-                last_timestamp_us=lasts[place],
+            own_times = run.of(times)
+            packed = pack_message(
+                columns.batch(run.start, run.end),
+                rows=run.length,
+                column_set=columns.column_set,
+                # The functions themselves: the methods of an array add a call in Python to each.
+                first_timestamp_us=int(np.minimum.reduce(own_times)),
+                last_timestamp_us=int(np.maximum.reduce(own_times)),
                 compression=self._compression,
                 transaction=transaction,
             )
-            parts.append(Part(partition, rows, packed))
+            parts.append(Part(run.partition, rows, packed))
         return parts
 
     def _partition_numbers(self, pile: Pile) -> Numbers:
@@ -120,6 +120,33 @@ class Packing:
         return numbers
 
 
+class _Run(NamedTuple):
+    """Rows of one partition, which follow one another once all are in order."""
+
+    partition: int
+    start: int
+    length: int
+
+    @property
+    def end(self) -> int:
+        """Where the next begins."""
+        return self.start + self.length
+
+    def of(self, column: Numbers) -> Numbers:
+        """Return its part of a column that is in order."""
+        return column[self.start : self.end]
+
+
+def _runs(counts: list[int]) -> list[_Run]:
+    """Return where the rows of each partition that has any are."""
+    starts = accumulate(counts, initial=0)
+    return [
+        _Run(partition, start, count)
+        for partition, (count, start) in enumerate(zip(counts, starts, strict=False))
+        if count
+    ]
+
+
 def check_partition(partition: int, partitions: int) -> None:
     """Refuse a partition that a topic of so many does not have."""
     if not 0 <= partition < partitions:
@@ -134,9 +161,37 @@ def _apply_times(pile: Pile) -> None:
             pile.times_ns[row] = extra.timestamp_us * NS_PER_US
 
 
+def _plain_rows(pile: Pile, order: Numbers, times_us: Numbers) -> PlainRows | None:
+    """Return the messages of a small pile in order, if all have a key and a value and no more."""
+    if pile.extras or len(pile) > PLAIN_ROWS_MAX:
+        return None
+    keys, values, rows = pile.keys, pile.values, order.tolist()
+    try:
+        return PlainRows(
+            [keys[row] for row in rows],
+            [values[row] for row in rows],
+            times_us[order],
+        )
+    except TypeError:
+        return None
+
+
+class _ArrowRows:
+    """Messages of any kind in order, of which any run can be had as a batch."""
+
+    def __init__(self, pile: Pile, order: Numbers, times_us: Numbers) -> None:
+        batch, self.column_set = _columns(pile, times_us)
+        is_ordered = bool(np.all(order[1:] > order[:-1]))
+        self._batch = batch if is_ordered else batch.take(order)
+
+    def batch(self, start: int, end: int) -> memoryview:
+        """Return the Arrow message of the rows from one to before another."""
+        return memoryview(self._batch.slice(start, end - start).serialize())
+
+
 def _columns(pile: Pile, times_us: Numbers) -> tuple[Any, int]:
     extras = pile.extras
-    times = pa.array(times_us).view(TIMESTAMP_TYPE)
+    times = pa.Array.from_buffers(TIMESTAMP_TYPE, len(times_us), [None, pa.py_buffer(times_us)])
     if not extras:
         return build_batch(keys=pile.keys, values=pile.values, timestamps_us=times)
     rows = [extras.get(row) for row in range(len(pile))]

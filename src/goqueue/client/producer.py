@@ -29,7 +29,7 @@ from goqueue.core.record.message import Priority
 
 PILE_BYTES_MAX: Final = 14 * MiB
 _LAST_ROW: Final = BATCH_ROWS_MAX - 1_000
-_LAST_AT: Final = _LAST_ROW * FIELDS
+LAST_AT: Final = _LAST_ROW * FIELDS
 """A pile is closed behind this row; other threads may add a few before that is done."""
 
 _EXTRAS_MAX: Final = REPEATS_MAX - 90
@@ -75,7 +75,8 @@ class Gatherer:
         self._lock = threading.RLock()
         # Nobody waits for it: it knows whether this very thread holds the lock.
         self._held = threading.Condition(self._lock)
-        self._pile = Pile(topic, self.hurry, loop, self._pile_bytes_max)
+        self.pile = Pile(topic, self.hurry, loop, self._pile_bytes_max)
+        """What messages are added to."""
         self._is_timer_set = False
         self._is_submitting = False
         self._is_due = False
@@ -86,7 +87,8 @@ class Gatherer:
         # Guards the count of buffered bytes, and wakes those who wait for room.
         self._room = threading.Condition(threading.RLock())
         self._buffered = 0
-        self._is_full = False
+        self.is_full = False
+        """Whether there is no room for more messages."""
         self._closed: GoQueueError | None = None
         self.failure: GoQueueError | None = None
         """Why something of the open transaction was not published."""
@@ -121,9 +123,9 @@ class Gatherer:
             and delay is None
             and deliver_at is None
             and delay_id is None
-            and not self._is_full
+            and not self.is_full
         ):
-            pile = self._pile
+            pile = self.pile
             rows = pile.rows
             at = len(rows)
             size = len(value) + len(key) + ROW_OVERHEAD_BYTES
@@ -132,9 +134,9 @@ class Gatherer:
                 # No lock: added in one step, and whatever else happened is looked at afterwards.
                 rows += (value, key, now)
                 pile.size = size = pile.size + size
-                if size < pile.limit and at < _LAST_AT and rows[at + 2] is now:
+                if size < pile.limit and at < LAST_AT and rows[at + 2] is now:
                     return SendFuture(pile, at)
-                return self._look_closer(pile, rows, now)
+                return self.look_closer(pile, rows, now)
         special = (headers, priority, partition, dedup_id, timestamp, delay, deliver_at, delay_id)
         return self._add(value, key, None if special == PLAIN else special)
 
@@ -149,7 +151,7 @@ class Gatherer:
                 is_in_transaction=bool(self._transaction),
             )
             size += more
-        if self._is_full:
+        if self.is_full:
             self._wait_for_room(size)
         with self._lock:
             pile, rows = self._open_pile(size)
@@ -165,11 +167,11 @@ class Gatherer:
         if is_late:
             self._hand_over()
             return self._add(value, key, special)
-        if is_first or extra is not None or at >= _LAST_AT or self._has_sealed:
+        if is_first or extra is not None or at >= LAST_AT or self._has_sealed:
             self._look_after(pile)
         return SendFuture(pile, at)
 
-    def _look_closer(self, pile: Pile, rows: list[Any], moment: int) -> SendFuture:
+    def look_closer(self, pile: Pile, rows: list[Any], moment: int) -> SendFuture:
         """See to a message after which a pile is full or due, or that others came in between."""
         with self._lock:
             at = _place_of(moment, rows)
@@ -189,11 +191,11 @@ class Gatherer:
             seconds = 0
         elif self._holds_lock():
             # A signal's handler within a send: the loop makes no room before that one is done.
-            if self._pile.size + size <= self._pile.limit:
+            if self.pile.size + size <= self.pile.limit:
                 return
             seconds = 0
         with self._room:
-            if self._room.wait_for(lambda: not self._is_full, seconds):
+            if self._room.wait_for(lambda: not self.is_full, seconds):
                 return
         raise BufferFullError(
             f"the buffer of {self._options.buffer_bytes} bytes stayed full for {seconds:g} s"
@@ -202,7 +204,7 @@ class Gatherer:
     def hurry(self, pile: Pile) -> None:
         """Somebody waits for this pile: send it as soon as a request may go out."""
         with self._lock:
-            if pile is self._pile and len(pile):
+            if pile is self.pile and len(pile):
                 self._seal_or_mark(pile)
         self._hand_over()
 
@@ -227,7 +229,7 @@ class Gatherer:
     def is_idle(self) -> bool:
         """Tell whether nothing is gathered and everything that was sent is settled."""
         with self._lock:
-            return not len(self._pile) and not self._buffered
+            return not len(self.pile) and not self._buffered
 
     def _holds_lock(self) -> bool:
         try:
@@ -241,7 +243,7 @@ class Gatherer:
     def _open_pile(self, size: int) -> tuple[Pile, list[Any]]:
         """Return a pile that has room for a message, and its rows."""
         while True:
-            pile = self._pile
+            pile = self.pile
             # Taken before the look: a signal's handler may close the pile from here on.
             rows = pile.rows
             if not (pile.is_closed or (rows and pile.size + size > self._pile_bytes_max)):
@@ -273,10 +275,10 @@ class Gatherer:
         pile.close()
         fresh = Pile(self._topic, self.hurry, self._loop, self._pile_bytes_max)
         fresh.previous = pile
-        if self._pile is not pile:
+        if self.pile is not pile:
             # A signal's handler has done it in between.
             return
-        self._pile = fresh
+        self.pile = fresh
         self._has_sealed = True
         self._is_due = False
         self._count(pile.sealed_size)
@@ -301,9 +303,9 @@ class Gatherer:
             self._pile_bytes_max = min(
                 self._options.batch_bytes * partitions, self._options.buffer_bytes, PILE_BYTES_MAX
             )
-            self._pile.limit = min(self._pile.limit, self._pile_bytes_max)
-            if self._is_due and len(self._pile):
-                self._seal(self._pile)
+            self.pile.limit = min(self.pile.limit, self._pile_bytes_max)
+            if self._is_due and len(self.pile):
+                self._seal(self.pile)
             self._has_sealed = True
         self._hand_over()
 
@@ -311,8 +313,8 @@ class Gatherer:
         """Refuse what was gathered and all that may follow: the topic cannot be published to."""
         self._closed = error
         with self._lock:
-            if len(self._pile):
-                self._seal(self._pile)
+            if len(self.pile):
+                self._seal(self.pile)
         for pile in self._take_sealed():
             self._refuse(pile, error)
 
@@ -320,8 +322,8 @@ class Gatherer:
         """Take no more messages; those gathered so far go out."""
         with self._lock:
             self._closed = reason
-            if len(self._pile):
-                self._seal(self._pile)
+            if len(self.pile):
+                self._seal(self.pile)
         self._hand_over()
 
     def _refuse(self, pile: Pile, error: GoQueueError) -> None:
@@ -361,7 +363,7 @@ class Gatherer:
     def _take_sealed(self) -> list[Pile]:
         """Take the sealed piles out of the chain, the oldest first."""
         sealed: list[Pile] = []
-        newer = self._pile
+        newer = self.pile
         while (pile := newer.previous) is not None:
             newer.previous = None
             sealed.append(pile)
@@ -374,7 +376,7 @@ class Gatherer:
     def _linger_over(self) -> None:
         self._is_timer_set = False
         if not self._leave_to_caller():
-            self.hurry(self._pile)
+            self.hurry(self.pile)
 
     def _slot_free(self) -> None:
         if self._is_due and self._packing is not None and not self._leave_to_caller():
@@ -386,7 +388,7 @@ class Gatherer:
         Cut here, the two would take the interpreter from each other in slices of milliseconds.
         """
         with self._lock:
-            pile = self._pile
+            pile = self.pile
             if not self._is_elsewhere or len(pile) < _BUSY_ROWS or pile.is_closed:
                 return False
             self._is_due = True
@@ -398,8 +400,8 @@ class Gatherer:
     def flush_now(self) -> None:
         """Send what is gathered without waiting for the linger time."""
         with self._lock:
-            if len(self._pile) and self._packing is not None:
-                self._seal(self._pile)
+            if len(self.pile) and self._packing is not None:
+                self._seal(self.pile)
         self._hand_over()
 
     def _settled(self, pile: Pile) -> None:
@@ -410,8 +412,8 @@ class Gatherer:
     def _count(self, size: int) -> None:
         with self._room:
             self._buffered += size
-            self._is_full = self._buffered > self._options.buffer_bytes
-            if not self._is_full:
+            self.is_full = self._buffered > self._options.buffer_bytes
+            if not self.is_full:
                 self._room.notify_all()
 
     def _report(self, pile: Pile) -> None:
@@ -425,7 +427,7 @@ class Gatherer:
 
     async def room(self) -> None:
         """Return when the buffer has room."""
-        while self._is_full:
+        while self.is_full:
             await self._sender.progress()
 
     async def flush(self) -> None:

@@ -25,7 +25,7 @@ class TxGatherer(Gatherer):
         """Take messages, which belong to a transaction of somebody."""
         self._sender.identify(identity)
         with self._lock:
-            assert not len(self._pile), "what was gathered before was sealed"
+            assert not len(self.pile), "what was gathered before was sealed"
             self._transaction = transaction
             self._closed = None
             self.failure = None
@@ -33,12 +33,12 @@ class TxGatherer(Gatherer):
     @property
     def is_all_handed_over(self) -> bool:
         """Tell whether nothing is gathered that the sender does not have."""
-        return self._pile.previous is None and not len(self._pile)
+        return self.pile.previous is None and not len(self.pile)
 
     @property
     def rows_sent(self) -> int | None:
         """Return how many messages of the transaction there are, if all of them are under way."""
-        is_sent = self._sender.is_all_sent and self.failure is None and self._pile.previous is None
+        is_sent = self._sender.is_all_sent and self.failure is None and self.pile.previous is None
         return self._sender.rows if is_sent else None
 
     @property
@@ -76,7 +76,7 @@ class TxGatherer(Gatherer):
 
     def _age_ms(self) -> float:
         """Return for how long the current pile was gathered; long ago if there is none."""
-        rows = self._pile.rows
+        rows = self.pile.rows
         if not rows:
             return self._linger_ms
         moment = rows[2]

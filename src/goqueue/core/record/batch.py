@@ -227,23 +227,48 @@ def pack_batch(
     repeats: Many[Repeat] = (),
 ) -> PackedBatch:
     """Serialise a record batch of our schema; compression that does not pay is left out."""
-    raw = batch.serialize()
-    if raw.size > BATCH_BYTES_MAX:
-        raise TooLargeError(f"batch of {raw.size} bytes; the limit is {BATCH_BYTES_MAX}")
-    value: Buffer = memoryview(raw)
+    packed = pack_message(
+        memoryview(batch.serialize()),
+        rows=batch.num_rows,
+        column_set=column_set,
+        first_timestamp_us=first_timestamp_us,
+        last_timestamp_us=last_timestamp_us,
+        compression=compression,
+        transaction=transaction,
+    )
+    if sequence_count is None and not repeats:
+        return packed
+    count = packed.rows if sequence_count is None else sequence_count
+    fields = msgspec.structs.replace(packed.fields, sequence_count=count, repeats=tuple(repeats))
+    return msgspec.structs.replace(packed, fields=fields)
+
+
+def pack_message(
+    raw: Buffer,
+    *,
+    rows: int,
+    column_set: int,
+    first_timestamp_us: int,
+    last_timestamp_us: int,
+    compression: str | None = None,
+    transaction: int = 0,
+) -> PackedBatch:
+    """Pack a record batch of our schema that is serialised already."""
+    if len(raw) > BATCH_BYTES_MAX:
+        raise TooLargeError(f"batch of {len(raw)} bytes; the limit is {BATCH_BYTES_MAX}")
+    value = raw
     if compression is not None:
         # As bytes: the buffer compress returns shows its spare room in a memoryview.
         smaller = pa.compress(raw, codec=compression, asbytes=True)
-        value, compression = (smaller, compression) if len(smaller) < raw.size else (value, None)
+        value, compression = (smaller, compression) if len(smaller) < len(raw) else (raw, None)
     fields = BatchFields(
-        rows=batch.num_rows,
+        rows=rows,
         column_set=column_set,
         compression=compression,
-        raw_size=raw.size,
+        raw_size=len(raw),
         first_timestamp_us=first_timestamp_us,
-        sequence_count=batch.num_rows if sequence_count is None else sequence_count,
+        sequence_count=rows,
         transaction=transaction,
-        repeats=tuple(repeats),
     )
     return PackedBatch(fields, value, last_timestamp_us)
 
