@@ -5,10 +5,11 @@ syncs them in a few threads, and releases every ack they held up.
 """
 
 import asyncio
+import contextlib
+import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Final, Protocol
 
 from goqueue.base.errors import GoQueueError, ShuttingDownError, StorageFailedError
@@ -91,6 +92,27 @@ def _run_all(rounds: Sequence[Round]) -> None:
         one.run()
 
 
+class _Job:
+    """What one thread syncs."""
+
+    __slots__ = ("_report", "rounds")
+
+    def __init__(self, rounds: Sequence[Round], report: Callable[["_Job"], None]) -> None:
+        self.rounds = rounds
+        self._report = report
+
+    def run(self) -> None:
+        """Sync, and say so. In a thread."""
+        try:
+            _run_all(self.rounds)
+        except BaseException:
+            for one in self.rounds:
+                one.error = one.error or StorageFailedError("the syncs were cut short")
+            raise
+        finally:
+            self._report(self)
+
+
 class Committer:
     """Syncs partitions. With no threads every sync runs in the loop, for simulations.
 
@@ -103,7 +125,12 @@ class Committer:
         self._pool = ThreadPoolExecutor(threads, "sync") if threads else None
         self._dirty: dict[Committable, list[asyncio.Future[None]]] = {}
         self._busy: set[Committable] = set()
-        self._jobs: set[asyncio.Future[None]] = set()
+        self._jobs: set[_Job] = set()
+        # Guards what threads have finished, the first of which wakes the loop for all.
+        self._reports = threading.Lock()
+        self._finished: list[_Job] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._ended: asyncio.Event | None = None
         self._sync_seconds = 0.0
         """About how long a sync takes: smoothed, or the last one in a thread if that was less."""
         self._is_stopped = False
@@ -119,7 +146,8 @@ class Committer:
         """Finish what is asked for and end."""
         while self._dirty or self._jobs:
             if self._jobs:
-                await asyncio.wait(self._jobs)
+                self._ended = asyncio.Event()
+                await self._ended.wait()
             await asyncio.sleep(0)
         self._is_stopped = True
         if self._pool is not None:
@@ -204,23 +232,39 @@ class Committer:
         self._finish(rounds, is_exact=True)
 
     def _run_in_thread(self, rounds: Sequence[Round]) -> None:
+        assert self._pool is not None, "asked for threads"
         self._busy.update(one.owner for one in rounds)
-        job = asyncio.get_running_loop().run_in_executor(self._pool, _run_all, rounds)
+        self._loop = asyncio.get_running_loop()
+        job = _Job(rounds, self._report)
         self._jobs.add(job)
-        job.add_done_callback(partial(self._finish_job, rounds))
+        self._pool.submit(job.run)
 
-    def _finish_job(self, rounds: Sequence[Round], job: asyncio.Future[None]) -> None:
-        self._jobs.discard(job)
-        self._busy.difference_update(one.owner for one in rounds)
-        if job.cancelled() or job.exception() is not None:
-            for one in rounds:
-                one.error = one.error or StorageFailedError("the syncs were cut short")
-        self._finish(rounds, is_exact=False)
+    def _report(self, job: _Job) -> None:
+        """Take note that a job is over. In its thread; those that end close together wake once."""
+        assert self._loop is not None, "begun in one"
+        with self._reports:
+            is_first = not self._finished
+            self._finished.append(job)
+        if is_first:
+            with contextlib.suppress(RuntimeError):
+                # The loop may be gone: nobody waits then.
+                self._loop.call_soon_threadsafe(self._finish_jobs)
+
+    def _finish_jobs(self) -> None:
+        with self._reports:
+            jobs, self._finished = self._finished, []
+        for job in jobs:
+            self._jobs.discard(job)
+            self._busy.difference_update(one.owner for one in job.rounds)
+        for job in jobs:
+            self._finish(job.rounds, is_exact=False)
         if self._dirty and not self._jobs and self._due is not None:
             self._due.cancel()
             self._due = None
         if self._dirty:
             self._wake()
+        if self._ended is not None:
+            self._ended.set()
 
     def _finish(self, rounds: Sequence[Round], *, is_exact: bool) -> None:
         for one in rounds:
