@@ -32,7 +32,7 @@ VALUE_BYTES = 100
 ROWS = 1_000
 PRODUCERS = 8
 SHARE = 4
-"""Of the messages of a run this part is published in transactions."""
+"""Of the messages of a run this part is read back."""
 ABORTED_EVERY = 10
 SINGLES = 500
 ABORTED = 100_000
@@ -90,7 +90,7 @@ def in_transactions(client: goqueue.Client, topic: str, name: str, count: int) -
 def publish(bench: Bench, send: Send, producers: int) -> Measured:
     """Publish with so many producers at once, to a topic of its own."""
     topic = bench.fresh_topic()
-    share = bench.options.messages // SHARE // producers // ROWS * ROWS
+    share = bench.options.messages // producers // ROWS * ROWS
     with goqueue.connect(bench.goqueue.client().address) as client:
         client.create_topic(topic, partitions=PARTITIONS)
         threads = [

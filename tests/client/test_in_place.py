@@ -143,6 +143,43 @@ def test_what_is_hidden_stays_hidden(client: goqueue.Client, readings: list[int]
     assert readings
 
 
+@pytest.mark.parametrize("rows", [10, 700])
+def test_what_was_aborted_is_left_out_by_the_reader(
+    client: goqueue.Client, readings: list[int], rows: int
+) -> None:
+    """P9: the files hold aborted messages; whoever reads what is committed does not get them."""
+    topic = f"aborted-{rows}"
+    client.create_topic(topic, partitions=2, segment_bytes=SEGMENT_BYTES, retention_ms=0)
+    committed: list[bytes] = []
+    everything: list[bytes] = []
+    with client.producer(topic, transactional_id=topic) as producer:
+        for number in range(28_000 // rows):
+            values = [b"%06d-%04d-" % (number, row) + bytes(90) for row in range(rows)]
+            transaction = producer.transaction()
+            transaction.begin()
+            for row, value in enumerate(values):
+                transaction.send(value, partition=row % 2)
+            everything += values
+            if number % 3 == 1:
+                producer.flush()
+                transaction.abort()
+            else:
+                transaction.commit()
+                committed += values
+    beside = [m.value or b"" for m in client.read(topic)]
+    count = len(readings)
+    rows_read = [
+        value
+        for batch in client.read_batches(topic, columns=["value"])
+        for value in batch.column("value").to_pylist()
+    ]
+    with_aborted = [m.value or b"" for m in client.read(topic, isolation="read_uncommitted")]
+
+    assert count > 0
+    assert sorted(beside) == sorted(rows_read) == sorted(committed)
+    assert sorted(with_aborted) == sorted(everything)
+
+
 def test_damage_is_told_as_ever(served: Served, client: goqueue.Client) -> None:
     """P10: a bad frame is not handed out; the broker says what is lost, and the rest follows."""
     fill(client, "damage", partitions=1)

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from goqueue.base.errors import DeadlineExceededError, GoQueueError
 from goqueue.client.arrow import Columns
+from goqueue.client.chunk import Chunk, messages_in
 from goqueue.client.consumer_async import AsyncConsumer
 from goqueue.client.consumer_options import ConsumerOptions
 from goqueue.client.delays import Delay, Delayed, delayed_of, named, rescheduled
@@ -23,11 +24,9 @@ from goqueue.client.producer import Gatherer
 from goqueue.client.producer_options import ProducerOptions
 from goqueue.client.reader import (
     READ_COMMITTED,
-    Chunk,
     Fetching,
     OnHidden,
     ReadOptions,
-    messages_in,
 )
 from goqueue.client.schemas import AsyncSchemas
 from goqueue.client.special import PublishFields

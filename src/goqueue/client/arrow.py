@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from goqueue.base.errors import InvalidRequestError
 from goqueue.base.ids import Offset, PartitionId
-from goqueue.client.reader import Chunk, stored_batches_in
+from goqueue.client.chunk import Chunk, stored_batches_in
 from goqueue.core.record.batch import HEADERS_TYPE, SCHEMAS, TIMESTAMP_TYPE
 from goqueue.core.record.message import Priority
 

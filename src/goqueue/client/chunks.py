@@ -8,6 +8,7 @@ from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 from goqueue.base.errors import ClosedError, ConnectionLostError
+from goqueue.client.chunk import Chunk
 from goqueue.client.in_place import LocalFiles, NotInPlaceError
 from goqueue.client.link import (
     BACKOFF_SECONDS,
@@ -18,7 +19,7 @@ from goqueue.client.link import (
 )
 from goqueue.client.loop_thread import LoopThread
 from goqueue.client.positions import Position, resolve, time_of
-from goqueue.client.reader import Chunk, Fetching, ReadOptions, parts_of
+from goqueue.client.reader import Fetching, ReadOptions, parts_of
 from goqueue.wire import calls
 from goqueue.wire.packet import Buffer, Operation
 

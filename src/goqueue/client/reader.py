@@ -1,11 +1,9 @@
-"""Reading a topic: what to ask for next, and chunks of frames as messages or stored batches."""
+"""Reading a topic: what to ask for next, and what comes back as chunks of frames."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import msgspec
-import pyarrow as pa
 
 from goqueue.base.errors import (
     DataLossError,
@@ -16,16 +14,11 @@ from goqueue.base.errors import (
 )
 from goqueue.base.ids import Offset, PartitionId, TopicName
 from goqueue.base.units import MiB
+from goqueue.client.chunk import Chunk
 from goqueue.client.in_place import NotInPlaceError
 from goqueue.client.link import Answer, decode
-from goqueue.client.message import Message, message_of, runs_of
 from goqueue.client.positions import Position
 from goqueue.core.log.scan import Span, Walk
-from goqueue.core.record.batch import decode_batch
-from goqueue.core.record.columns import batch_of_drafts
-from goqueue.core.record.frame import CONTROL
-from goqueue.core.record.message import Draft
-from goqueue.core.record.row import Row
 from goqueue.wire import calls
 from goqueue.wire.packet import Buffer
 
@@ -84,18 +77,6 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     def last(self) -> Position:
         """Return where to stop."""
         return "latest" if self.end is None else self.end
-
-
-class Chunk(msgspec.Struct, frozen=True):
-    """Whole frames of one partition, of which the offsets from start to end are wanted."""
-
-    topic: TopicName
-    partition: PartitionId
-    frames: memoryview
-    start_offset: Offset
-    end_offset: Offset
-    spans: list[Span] | None = None
-    """The frames, where they were checked when they were read."""
 
 
 class Fetching:
@@ -248,6 +229,7 @@ class Fetching:
                 Offset(start),
                 Offset(stop),
                 spans,
+                part.aborted,
             )
         ]
 
@@ -275,77 +257,3 @@ def parts_of(answer: Answer) -> Iterator[tuple[calls.FetchedPart, memoryview]]:
         end = position if part.place is not None else position + part.size
         yield part, answer.payload[position:end]
         position = end
-
-
-def messages_in(chunk: Chunk) -> Iterator[Message]:
-    """Yield the messages of a chunk, in order."""
-    return chain.from_iterable(runs_in(chunk))
-
-
-def runs_in(chunk: Chunk) -> Iterator[Iterable[Message]]:
-    """Yield the messages of a chunk in runs.
-
-    Whoever chains the runs gets each message without waking a generator for it.
-    """
-    topic, partition = chunk.topic, chunk.partition
-    for span in _frames_in(chunk):
-        header = span.header
-        frame = chunk.frames[span.start : span.end]
-        if header.flags & CONTROL:
-            continue
-        if not header.is_batch:
-            if chunk.start_offset <= header.offset < chunk.end_offset:
-                yield (message_of(Row(header, frame), topic=topic, partition=partition),)
-            continue
-        first, batch = _wanted(chunk, header.offset, decode_batch(header, frame))
-        yield from runs_of(batch, topic=topic, partition=partition, first_offset=first)
-
-
-def _frames_in(chunk: Chunk) -> Iterator[Span]:
-    """Yield the frames of a chunk; the broker sends whole and good ones, the road may not."""
-    if chunk.spans is not None:
-        yield from chunk.spans
-        return
-    walk = Walk(chunk.frames)
-    yield from walk
-    if walk.position < len(chunk.frames):
-        raise DataLossError(
-            f"{chunk.topic}/{chunk.partition}: a frame came damaged from the broker"
-            f": {walk.fault or 'it is cut short'}"
-        )
-
-
-def _wanted(chunk: Chunk, offset: Offset, batch: pa.RecordBatch) -> tuple[Offset, pa.RecordBatch]:
-    """Cut a batch to the offsets that are wanted; return its first offset with it."""
-    skip = max(chunk.start_offset - offset, 0)
-    keep = min(batch.num_rows, chunk.end_offset - offset) - skip
-    if skip or keep < batch.num_rows:
-        batch = batch.slice(skip, max(keep, 0))
-    return Offset(offset + skip), batch
-
-
-def stored_batches_in(chunk: Chunk) -> Iterator[tuple[Offset, pa.RecordBatch]]:
-    """Yield the record batches of a chunk as stored, each with its first offset.
-
-    Row frames that follow one another are gathered into one batch.
-    """
-    drafts: list[Draft] = []
-    first = Offset(0)
-    for span in _frames_in(chunk):
-        header = span.header
-        frame = chunk.frames[span.start : span.end]
-        if header.flags & CONTROL:
-            continue
-        is_next = not header.is_batch and header.offset == first + len(drafts)
-        if drafts and not is_next:
-            yield first, batch_of_drafts(drafts)[0]
-            drafts = []
-        if header.is_batch:
-            wanted = _wanted(chunk, header.offset, decode_batch(header, frame))
-            if wanted[1].num_rows:
-                yield wanted
-        elif chunk.start_offset <= header.offset < chunk.end_offset:
-            first = first if drafts else header.offset
-            drafts.append(Row(header, frame).draft())
-    if drafts:
-        yield first, batch_of_drafts(drafts)[0]

@@ -12,6 +12,7 @@ from goqueue.base.errors import ClosedError
 from goqueue.client.aclient import DEFAULT_PARTITIONS, AsyncClient
 from goqueue.client.arrow import Columns
 from goqueue.client.blocking import BlockingLink
+from goqueue.client.chunk import Chunk, runs_in
 from goqueue.client.chunks import ChunkSource
 from goqueue.client.consumer import Consumer
 from goqueue.client.consumer_channel import Channel
@@ -26,7 +27,7 @@ from goqueue.client.positions import Position
 from goqueue.client.producer_options import ProducerOptions
 from goqueue.client.producer_sync import Producer
 from goqueue.client.publisher import Publisher
-from goqueue.client.reader import READ_COMMITTED, Chunk, OnHidden, ReadOptions, runs_in
+from goqueue.client.reader import READ_COMMITTED, OnHidden, ReadOptions
 from goqueue.client.schemas import Schemas
 from goqueue.client.stream import Item, Stream
 from goqueue.client.trace_calls import TraceCalls

@@ -13,7 +13,7 @@ from goqueue.base.limits import HIDDEN_RANGES_MAX
 from goqueue.base.units import KiB
 from goqueue.core.record.hole import empty_offsets
 from goqueue.runtime.partition import Partition
-from goqueue.runtime.sight import PLAIN, Lens, is_all_seen, look
+from goqueue.runtime.sight import PLAIN, Lens, left_out, look, ranges_of
 from goqueue.runtime.topic import Topic
 from goqueue.storage.log_reader import Extent, Piece
 from goqueue.storage.partition_log import Gap
@@ -25,6 +25,13 @@ class FetchPart(msgspec.Struct, frozen=True, kw_only=True):
     partition: int
     offset: int
     end_offset: int | None = None
+
+
+class Found(NamedTuple):
+    """Where frames lie, and what of them a reader leaves out because it was aborted."""
+
+    extent: Extent
+    aborted: list[Gap]
 
 
 class Fetched(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,12 +48,12 @@ class Fetched(msgspec.Struct, frozen=True, kw_only=True):
     end_offset: Offset
     gaps: tuple[Gap, ...] = ()
     hidden: tuple[Gap, ...] = ()
-    extents: tuple[Extent, ...] = ()
+    extents: tuple[Found, ...] = ()
 
     @property
     def size(self) -> int:
         """Return how many bytes the frames have, wherever they are."""
-        return len(self.frames) + sum([extent.size for extent in self.extents])
+        return len(self.frames) + sum([found.extent.size for found in self.extents])
 
 
 Outcome = Fetched | GoQueueError
@@ -178,13 +185,13 @@ async def _fetch_one(
     stop = asking.lens.end_of(partition)
     end = stop if part.end_offset is None else Offset(min(stop, part.end_offset))
     piece = Piece(memoryview(b""), offset)
-    extents: tuple[Extent, ...] = ()
+    extents: tuple[Found, ...] = ()
     if offset < end and bytes_max > 0:
         if asking.in_place:
             extents = _extents(asking, partition, offset, end, bytes_max)
             bytes_max = min(bytes_max, asking.in_place)
         if extents:
-            piece = Piece(piece.frames, extents[-1].next_offset)
+            piece = Piece(piece.frames, extents[-1].extent.next_offset)
         else:
             piece = await partition.read(offset, end_offset=end, bytes_max=bytes_max)
     sight = look(partition.queue, piece, offset, asking.lens, ranges_max=ranges_max)
@@ -202,20 +209,25 @@ async def _fetch_one(
 
 def _extents(
     asking: _Asking, partition: Partition, offset: Offset, end: Offset, bytes_max: int
-) -> tuple[Extent, ...]:
-    """Return where frames lie, as long as the reader gets all of them and they are worth it."""
-    extents: list[Extent] = []
+) -> tuple[Found, ...]:
+    """Return where frames lie, as long as they are worth it and nothing in them is hidden.
+
+    What was aborted is told instead: whoever reads a file has it in his hands in any case.
+    """
+    found: list[Found] = []
     while offset < end and bytes_max >= asking.in_place:
         extent = partition.reader.extent(offset, end_offset=end, bytes_max=asking.in_place)
         if extent.size < EXTENT_BYTES_MIN or extent.file.handle is None:
             break
         first = extent.first_offset
-        if not is_all_seen(partition.queue, first, extent.next_offset, asking.lens):
+        hidden, aborted = left_out(partition.queue, first, extent.next_offset, asking.lens)
+        ranges = [] if aborted is None else ranges_of(aborted, first)
+        if hidden is not None or len(ranges) > HIDDEN_RANGES_MAX:
             break
-        extents.append(extent)
+        found.append(Found(extent, ranges))
         offset = extent.next_offset
         bytes_max -= extent.size
-    return tuple(extents)
+    return tuple(found)
 
 
 def _memory(fetched: Fetched) -> int:

@@ -55,7 +55,7 @@ def look(
         return Sight(piece.frames, piece.next_offset)
     # The first frame may begin before the offset: what is hidden there does not go out either.
     first = min(read_header(piece.frames).offset, offset)
-    delayed, aborted = _left_out(queue, first, piece.next_offset, lens)
+    delayed, aborted = left_out(queue, first, piece.next_offset, lens)
     if delayed is None and aborted is None:
         return Sight(piece.frames, piece.next_offset)
     next_offset = piece.next_offset
@@ -71,14 +71,7 @@ def look(
     return Sight(frames, next_offset, tuple(hidden))
 
 
-def is_all_seen(queue: QueueIndex, start: Offset, end: Offset, lens: Lens) -> bool:
-    """Tell whether a reader gets everything of a range."""
-    if queue.is_clear and not queue.tx.aborted:
-        return True
-    return _left_out(queue, start, end, lens) == (None, None)
-
-
-def _left_out(
+def left_out(
     queue: QueueIndex, start: Offset, end: Offset, lens: Lens
 ) -> tuple[BitMap64 | None, BitMap64 | None]:
     """Return what of a range is delayed or cancelled, and what was aborted; None for nothing."""

@@ -247,7 +247,7 @@ class FetchedPart(Call, frozen=True):
     """What one partition had: so many payload bytes, where to go on, unreadable ranges.
 
     ``hidden`` are ranges left out because their messages are delayed or were cancelled. With a
-    ``place`` the bytes are there and not in the payload.
+    ``place`` the bytes are there, not in the payload, and what was ``aborted`` is to be left out.
     """
 
     partition: int
@@ -259,6 +259,7 @@ class FetchedPart(Call, frozen=True):
     failure: Failure | None = None
     hidden: list[tuple[int, int]] = []
     place: Place | None = None
+    aborted: list[tuple[int, int]] = []
 
 
 class Fetched(Call, frozen=True):

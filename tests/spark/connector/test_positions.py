@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from goqueue.client.reader import Chunk
+from goqueue.client.chunk import Chunk
 from goqueue.spark.connector.filters import Bounds, Pushed
 from goqueue.spark.connector.options import read_options
 from goqueue.spark.connector.planning import OffsetRange

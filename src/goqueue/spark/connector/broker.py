@@ -12,9 +12,10 @@ from typing import Final, TypeVar
 
 from goqueue.base.errors import ConnectionLostError, DataLossError
 from goqueue.client.blocking import BlockingLink
+from goqueue.client.chunk import Chunk
 from goqueue.client.chunks import ChunkSource
 from goqueue.client.link import BACKOFF_SECONDS, BACKOFF_SECONDS_MAX, decode
-from goqueue.client.reader import Chunk, ReadOptions
+from goqueue.client.reader import ReadOptions
 from goqueue.spark.connector.options import Connection
 from goqueue.spark.connector.planning import OffsetRange
 from goqueue.wire import calls

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from goqueue.base.errors import DataLossError, OffsetOutOfRangeError
 from goqueue.base.ids import Offset, PartitionId, TopicName
-from goqueue.client.reader import Chunk
+from goqueue.client.chunk import Chunk
 from goqueue.runtime.directory import DataDirectory, PartitionView
 from goqueue.spark.connector.planning import OffsetRange
 from goqueue.wire.calls import OffsetsPart

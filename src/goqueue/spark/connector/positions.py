@@ -5,7 +5,7 @@ from typing import Protocol
 
 from goqueue.base.errors import OffsetOutOfRangeError, PartitionNotFoundError, TopicNotFoundError
 from goqueue.base.units import US_PER_MS
-from goqueue.client.reader import Chunk
+from goqueue.client.chunk import Chunk
 from goqueue.spark.connector.options import (
     EARLIEST,
     LATEST,

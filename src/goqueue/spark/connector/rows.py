@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from goqueue.base.units import MiB
 from goqueue.client.arrow import Columns
-from goqueue.client.reader import Chunk
+from goqueue.client.chunk import Chunk
 
 GATHERED_ROWS: Final = 8_192
 GATHERED_BYTES_MAX: Final = 4 * MiB

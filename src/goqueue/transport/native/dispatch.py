@@ -242,7 +242,7 @@ class Dispatch:
                 continue
             payload.append(outcome.frames)
             answers += _fetched(outcome)
-            files += [extent.file for extent in outcome.extents]
+            files += [found.extent.file for found in outcome.extents]
         return Reply(calls.Fetched(answers), payload, files=files)
 
     async def _offsets(self, call: calls.Offsets, _: Beside) -> Reply:
@@ -290,7 +290,7 @@ def _fetched(outcome: fetch.Fetched) -> list[calls.FetchedPart]:
                 hidden=[(gap.start_offset, gap.end_offset) for gap in outcome.hidden],
             )
         ]
-    places = [(extent, extent.file.handle) for extent in outcome.extents]
+    places = [(found, found.extent, found.extent.file.handle) for found in outcome.extents]
     return [
         calls.FetchedPart(
             outcome.partition,
@@ -298,8 +298,9 @@ def _fetched(outcome: fetch.Fetched) -> list[calls.FetchedPart]:
             extent.next_offset,
             *ends,
             place=calls.Place(os.getpid(), *handle, extent.position),
+            aborted=[(gap.start_offset, gap.end_offset) for gap in found.aborted],
         )
-        for extent, handle in places
+        for found, extent, handle in places
         if handle is not None
     ]
 
