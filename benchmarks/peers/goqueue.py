@@ -181,7 +181,9 @@ class GoQueue(Peer):
         self._port, self._http_port = free_port(), free_port()
         argv = [sys.executable, "-m", "goqueue", "serve", "--data", str(self.data)]
         argv += ["--native", f"{LOOPBACK}:{self._port}", "--http", f"{LOOPBACK}:{self._http_port}"]
-        child = Child(argv, directory=self._directory)
+        # As one that is installed, whatever this shell says: it finds its modules compiled.
+        environment = {"PYTHONDONTWRITEBYTECODE": ""}
+        child = Child(argv, directory=self._directory, environment=environment)
         self._children.append(child)
         child.wait_port(self._port)
         child.wait_port(self._http_port)

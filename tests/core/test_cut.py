@@ -8,6 +8,7 @@ from goqueue.base.ids import Offset, PartitionId, TopicName
 from goqueue.core.record.batch import decode_batch
 from goqueue.core.record.check import check_frames
 from goqueue.core.record.columns import messages_of
+from goqueue.core.record.control import Control, control_frame
 from goqueue.core.record.cut import cut_frames
 from goqueue.core.record.frame import FrameHeader, read_header, seal_header, split_frames
 from goqueue.core.record.message import Draft, Message
@@ -111,3 +112,16 @@ def test_nothing_kept_is_nothing() -> None:
     """A frame none of whose messages is kept does not go out at all."""
     assert cut_frames(stored([5, 1, 1]), BitMap64()) == []
     assert read_header(stored([1], 3)).offset == 3
+
+
+def test_marks_of_transactions_are_left_out() -> None:
+    """Who is not shown everything is shown no marks either; messages around one stay whole."""
+    control = Control(number=1, is_commit=False)
+    mark = control_frame(control, name="tx", producer_id=1, epoch=0, timestamp_us=1)
+    rest = memoryview(mark.frame)[34:]
+    between = seal_header(mark.header, rest, offset=Offset(2)) + bytes(rest)
+    frames = memoryview(bytes(stored([1, 1])) + between + bytes(stored([1], first=3)))
+    out = memoryview(b"".join(cut_frames(frames, BitMap64([0, 2, 3]))))
+
+    assert [message.offset for message in messages(out)] == [0, 3]
+    assert sum(1 for _ in split_frames(out)) == 2

@@ -43,8 +43,11 @@ def run_broker(loaded: Loaded, *, is_terminal: bool) -> None:
     if not is_terminal:
         for warning in loaded.warnings:
             log.warning("configuration", warning=warning)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(config, is_terminal=is_terminal))
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_serve(config, is_terminal=is_terminal))
+    finally:
+        gc.enable()
 
 
 async def _serve(config: BrokerConfig, *, is_terminal: bool) -> None:
@@ -70,6 +73,7 @@ async def _serve(config: BrokerConfig, *, is_terminal: bool) -> None:
     # What is there now stays: the collector need not look at it again and again.
     gc.collect()
     gc.freeze()
+    gc.enable()
     if is_terminal:
         _welcome(config, native=server.native_address, http=server.http_address)
     await stopping.wait()

@@ -1,5 +1,6 @@
 """``goqueue serve``: a broker in the foreground."""
 
+import gc
 import os
 import sys
 from collections.abc import Mapping
@@ -99,7 +100,9 @@ def read_assignments(texts: list[str]) -> Mapping[str, str]:
 
 
 def _run(loaded: Loaded) -> None:
-    # The broker brings Arrow, Starlette and uvloop along: a second that other commands do not need.
+    # What comes into being until the broker listens stays: collecting would find nothing.
+    gc.disable()
+    # The broker brings Arrow and uvloop along: half a second that other commands do not need.
     from goqueue.cli.foreground import run_broker  # noqa: PLC0415
 
     is_terminal = sys.stderr.isatty() and loaded.config.log_format != "json"

@@ -60,9 +60,6 @@ _APPENDED: Final = struct.Struct(">HI")
 _APPENDED_AT: Final = 50
 """Where among the fields the time of the append is."""
 assert _APPENDED_AT + _APPENDED.size == FIELDS.size
-_ROWS: Final = struct.Struct(">I")
-_ROWS_AT: Final = 4
-"""Where among the fields the number of rows is."""
 _REPEAT: Final = struct.Struct(">IIq")
 LAYOUT: Final = 1
 ALIGNMENT_BYTES: Final = 8
@@ -288,11 +285,6 @@ def with_append_time(header: FrameHeader, frame: Buffer, appended_ms: int) -> by
         changed, header.size - header.headers_size + _APPENDED_AT, *divmod(appended_ms, 1 << 32)
     )
     return bytes(changed)
-
-
-def batch_rows(header: FrameHeader, frame: Buffer) -> int:
-    """Return how many messages a batch frame whose checksum holds says it has."""
-    return int(_ROWS.unpack_from(frame, header.size - header.headers_size + _ROWS_AT)[0])
 
 
 def batch_payload(fields: BatchFields, header: FrameHeader, frame: Buffer) -> pa.Buffer:

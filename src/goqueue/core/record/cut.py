@@ -4,8 +4,9 @@ Shape: codec. A frame kept whole is passed as it lies, one with nothing to keep 
 kept of a batch goes out in runs, as batch frames or, where a run is short, as row frames.
 """
 
+import struct
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -13,31 +14,51 @@ from pyroaring import BitMap64
 
 from goqueue.base.errors import CorruptFrameError
 from goqueue.base.ids import Offset
-from goqueue.core.record.batch import batch_fields, batch_rows, decode_batch, pack_batch
-from goqueue.core.record.frame import Buffer, FrameHeader, read_header
+from goqueue.base.limits import FRAME_HEADER_BYTES
+from goqueue.core.record.batch import batch_fields, decode_batch, pack_batch
+from goqueue.core.record.frame import (
+    BATCH,
+    CONTROL,
+    HOLE,
+    Buffer,
+    FrameHeader,
+    read_header,
+)
 from goqueue.core.record.repack import ROWS_AS_BATCH_MIN, drafts_in
 from goqueue.core.record.row import encode_row
 from goqueue.core.record.stamp import NO_STAMP
 
+_PLACE: Final = struct.Struct("<i")
+_OUTLINE: Final = struct.Struct(">3xB4xq10xHIH")
+_ROWS: Final = struct.Struct(">4xI")
+assert _OUTLINE.size == FRAME_HEADER_BYTES
+
 
 def cut_frames(frames: memoryview, keep: BitMap64) -> list[Buffer]:
-    """Return checked frames with the messages whose offsets are kept, in order."""
+    """Return checked frames with the messages whose offsets are kept, in order.
+
+    Marks of transactions go as well: who is not shown everything has no use for them.
+    """
     pieces: list[Buffer] = []
     position = whole = 0
-    while position < len(frames):
-        header = read_header(frames, position)
-        end = position + header.size
-        frame = frames[position:end]
-        rows = batch_rows(header, frame) if header.is_batch else 1
-        kept = keep.range_cardinality(header.offset, header.offset + rows)
-        if header.is_hole:
-            # It says where to go on, whether or not its own offsets are wanted.
-            kept = rows
+    size, outline_of = len(frames), _OUTLINE.unpack_from
+    while position < size:
+        flags, offset, key, value, headers = outline_of(frames, position)
+        end = position + FRAME_HEADER_BYTES + key + value + headers
+        (rows,) = _ROWS.unpack_from(frames, end - headers) if flags & BATCH else (1,)
+        if flags & CONTROL:
+            # A hole says where to go on, whether or not its own offsets are wanted.
+            kept = int(flags == HOLE)
+        elif rows == 1:
+            kept = int(offset in keep)
+        else:
+            kept = keep.range_cardinality(offset, offset + rows)
         if kept < rows:
             if whole < position:
                 pieces.append(frames[whole:position])
             if kept:
-                pieces += _cut_batch(header, frame, rows, keep)
+                frame = frames[position:end]
+                pieces += _cut_batch(read_header(frame), frame, rows, keep)
             whole = end
         position = end
     if whole < position:
@@ -101,6 +122,19 @@ def _taking() -> tuple[Any, Any]:
     import pyarrow.compute as pc  # noqa: PLC0415 - see above
 
     return pc.get_function("take").call, pc.TakeOptions(boundscheck=False)
+
+
+def slice_bytes(batch: pa.RecordBatch) -> int:
+    """Return how many bytes of keys and values there are in a slice of a batch."""
+    total = 0
+    for name in ("key", "value"):
+        column = batch.column(name)
+        # Where the texts begin is written down; asking Arrow takes as long as some hundred rows.
+        places = column.buffers()[1]
+        (start,) = _PLACE.unpack_from(places, column.offset * _PLACE.size)
+        (end,) = _PLACE.unpack_from(places, (column.offset + len(column)) * _PLACE.size)
+        total += end - start
+    return total
 
 
 def times_in(batch: pa.RecordBatch) -> np.ndarray:
