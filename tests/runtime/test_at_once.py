@@ -34,7 +34,8 @@ def published(outcome: object) -> Published:
 
 
 async def settle() -> None:
-    """Let everything run that was put off until the answer has left."""
+    """Let everything run that was put off until the answer has left, and tasks begin by then."""
+    await asyncio.sleep(0)
     await asyncio.sleep(0)
 
 

@@ -100,13 +100,12 @@ class Shop:
 
 
 def texts(part: Leased) -> list[str]:
-    frames = part.frames[:-1] if part.gathered else part.frames
     found: dict[int, Message] = {
         message.offset: message
-        for message in messages_in(*part.partition, memoryview(b"".join(frames)))
+        for message in messages_in(*part.partition, memoryview(b"".join(part.frames)))
     }
-    if part.gathered:
-        rows = messages_in(*part.partition, memoryview(part.frames[-1]))
+    if part.apart is not None:
+        rows = messages_in(*part.partition, memoryview(part.apart.frame()))
         found |= dict(zip(set_of(part.gathered), rows, strict=True))
     return [(found[offset].value or b"").decode() for offset in numbers_in(part.order).tolist()]
 

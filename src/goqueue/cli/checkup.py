@@ -34,7 +34,7 @@ PROBE_SECONDS: Final = 2.0
 YEAR_2025_SECONDS: Final = 1_735_689_600
 CLOCK_BEHIND_SECONDS: Final = 60
 VOLATILE_FILE_SYSTEMS: Final = frozenset({"tmpfs", "ramfs", "devtmpfs"})
-PACKAGES: Final = ("goqueue", "pyarrow", "numpy", "msgspec", "uvloop", "starlette", "uvicorn")
+PACKAGES: Final = ("goqueue", "pyarrow", "numpy", "msgspec", "uvloop", "httptools")
 
 
 class State(StrEnum):

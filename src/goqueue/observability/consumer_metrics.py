@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from prometheus_client import Histogram
 
@@ -30,6 +30,15 @@ class Part(Protocol):
     def size(self) -> int:
         """How many bytes."""
         ...
+
+
+class Settlements(NamedTuple):
+    """Messages of one topic that a group settled in the same way."""
+
+    group: str
+    topic: str
+    verb: str
+    messages: int
 
 
 class ConsumerMetrics:
@@ -85,7 +94,7 @@ class ConsumerMetrics:
         """Count something for ``/reliability/stats``."""
         self.totals[name] += amount
 
-    def polled(self, group: str, parts: Sequence[Part], *, seconds: float) -> None:
+    def polled(self, group: str, parts: Sequence[Part], seconds: float) -> None:
         """Count a poll that was answered."""
         self._of(self._polls, group).inc()
         if not parts:
@@ -103,8 +112,9 @@ class ConsumerMetrics:
         self._of(self._batch_size, group).observe(total)
         self.count("tracked", total)
 
-    def settled(self, group: str, topic: str, verb: str, count: int, *, seconds: float) -> None:
+    def settled(self, settled: Settlements, seconds: float) -> None:
         """Count messages that were settled."""
+        group, topic, verb, count = settled
         counter = self._by_verb.get(verb)
         if counter is not None and count:
             self._of(counter, topic, group).inc(count)

@@ -183,9 +183,11 @@ class Committer:
         self._run_here([one])
         if one.error is not None:
             raise one.error
-        # Whoever else is ready now is seen before this runs.
+        # Whoever else is ready now is seen before the second of these runs: a task of its own may
+        # have to begin first.
         self._has_synced_here = True
-        asyncio.get_running_loop().call_soon(self._look_again)
+        call_soon = asyncio.get_running_loop().call_soon
+        call_soon(call_soon, self._look_again)
 
     def _look_again(self) -> None:
         self._has_synced_here = False

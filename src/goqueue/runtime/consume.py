@@ -25,7 +25,7 @@ from goqueue.core.delivery import events, settle
 from goqueue.core.delivery.events import Event
 from goqueue.core.delivery.runs import Written
 from goqueue.core.delivery.settle import Claim, Policy, Refused, Settled
-from goqueue.observability.consumer_metrics import ConsumerMetrics
+from goqueue.observability.consumer_metrics import ConsumerMetrics, Settlements
 from goqueue.observability.metrics import Metrics
 from goqueue.runtime.clock import Clock
 from goqueue.runtime.consumer_gauges import consumer_metrics
@@ -100,6 +100,12 @@ class Consumption:
         """Lease what is ready to a member, waiting a while for something to be."""
         return await self._polling.poll(group, member, generation, demand)
 
+    async def poll_ready(
+        self, group: str, member: str, generation: int | None, demand: Demand
+    ) -> Polled | None:
+        """Lease what is ready to a member; None if it is to wait, which is another poll then."""
+        return await self._polling.poll_ready(group, member, generation, demand)
+
     def give_back(self, group: str, polled: Polled) -> None:
         """Take back what was leased for somebody who will never hear of it."""
         self._polling.give_back(group, polled.parts)
@@ -107,17 +113,35 @@ class Consumption:
     # Settling.
 
     async def settle(
-        self, group: str, member: str | None, parts: Sequence[Settlement]
+        self,
+        group: str,
+        member: str | None,
+        parts: Sequence[Settlement],
+        *,
+        is_alone: bool = False,
     ) -> list[Settled]:
-        """Settle what a member holds; answer, part by part, when it is durable."""
-        settling = self.begin_settle(group, member, parts)
-        if settling.durable is not None:
-            await settling.durable
-        settling.tell()
-        return settling.outcomes
+        """Settle what a member holds; answer, part by part, when it is durable.
+
+        Who is alone waits for the answer before asking for anything else.
+        """
+        started = time.perf_counter()
+        outcomes, is_changed = self._settle(group, member, parts)
+        if is_changed:
+            await self._state.settle(group, is_alone=is_alone)
+        self._count(group, parts, outcomes, started)
+        return outcomes
 
     def begin_settle(self, group: str, member: str | None, parts: Sequence[Settlement]) -> Settling:
         """Settle what a member holds; nobody may be told before it is durable."""
+        started = time.perf_counter()
+        outcomes, is_changed = self._settle(group, member, parts)
+        durable = self._state.durable(group) if is_changed else None
+        return Settling(outcomes, durable, partial(self._count, group, parts, outcomes, started))
+
+    def _settle(
+        self, group: str, member: str | None, parts: Sequence[Settlement]
+    ) -> tuple[list[Settled], bool]:
+        """Decide and write; tell whether there is anything to make durable."""
         if member is not None:
             hosted_group = self._groups.get(group)
             if member in hosted_group.members:
@@ -126,7 +150,6 @@ class Consumption:
         ledgers = self.ledgers.of(group)
         outcomes: list[Settled] = []
         is_changed = False
-        started = time.perf_counter()
         for part in parts:
             hosted = ledgers.get(part.partition)
             if hosted is None:
@@ -136,17 +159,18 @@ class Consumption:
             hosted.commit(decision.events)
             is_changed = is_changed or bool(decision.events)
             outcomes.append(decision.reply)
-        durable = self._state.durable(group) if is_changed else None
-        return Settling(outcomes, durable, partial(self._count, group, parts, outcomes, started))
+        return outcomes, is_changed
 
     def _count(
         self, group: str, parts: Sequence[Settlement], outcomes: Sequence[Settled], started: float
     ) -> None:
         seconds = time.perf_counter() - started
+        # Counted when the answer has left, and before anybody else is listened to.
+        call_soon = asyncio.get_running_loop().call_soon
         for part, outcome in zip(parts, outcomes, strict=True):
-            settled = len(part.offsets) - len(outcome.refused)
-            topic = part.partition.topic
-            self.metrics.settled(group, topic, part.verb, settled, seconds=seconds)
+            count = len(part.offsets) - len(outcome.refused)
+            settled = Settlements(group, part.partition.topic, part.verb, count)
+            call_soon(self.metrics.settled, settled, seconds)
 
     @staticmethod
     def refuse(part: Settlement) -> list[Refused]:

@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from goqueue.base.ids import Offset
-from goqueue.base.units import NS_PER_MS, NS_PER_US, US_PER_MS, KiB
+from goqueue.base.units import NS_PER_MS, NS_PER_US, US_PER_MS, KiB, MiB
 from goqueue.core.delivery.key_numbers import key_number, key_numbers
 from goqueue.core.delivery.picking import Pick
 from goqueue.core.delivery.runs import (
@@ -21,7 +21,7 @@ from goqueue.core.delivery.runs import (
     written_in,
 )
 from goqueue.core.record.batch import pack_batch
-from goqueue.core.record.cut import alone, cut_frames, rows_at, times_in
+from goqueue.core.record.cut import alone, cut_frames, rows_at, slice_bytes, times_in
 from goqueue.core.record.frame import Buffer
 from goqueue.core.record.row import Row
 from goqueue.core.record.stamp import NO_STAMP
@@ -33,21 +33,43 @@ NEIGHBOUR_OFFSETS: Final = 512
 WHOLE_SHARE: Final = 2
 """A batch of which at least one in so many messages is picked is sent as it lies in the log; of
 others the picked rows are gathered into one batch."""
+GATHERED_BYTES_MAX: Final = 8 * MiB
+"""What is gathered fits one batch, whatever Arrow puts between the columns."""
+ROW_BYTES: Final = 16
+"""What a message takes in its columns beside its key and its value."""
 LOOK_BYTES: Final = 256 * KiB
+RUN_NUMBERS: Final = 2
 READ_BYTES_MIN: Final = 32 * KiB
 
 
-class Found(NamedTuple):
-    """What could be read of what was picked.
+class Apart(NamedTuple):
+    """Messages that lie apart from one another in the log, as one batch of their own."""
 
-    Where ``gathered`` has offsets, the last frame is a batch of just those messages.
-    """
+    batch: pa.RecordBatch
+    column_set: int
+    offsets: Written
+    size: int
+    """About how many bytes they take."""
+
+    def frame(self) -> bytes:
+        """Return the batch as a frame."""
+        times = times_in(self.batch)
+        return pack_batch(
+            self.batch,
+            column_set=self.column_set,
+            first_timestamp_us=int(times.min()),
+            last_timestamp_us=int(times.max()),
+        ).frame(NO_STAMP)
+
+
+class Found(NamedTuple):
+    """What could be read of what was picked: frames as they lie in the log, and messages apart."""
 
     frames: list[Buffer]
     offsets: BitMap64
     gone: BitMap64
     expired: BitMap64
-    gathered: Written
+    apart: Apart | None
 
 
 class Gathered:
@@ -60,6 +82,7 @@ class Gathered:
         self._offsets: list[Numbers] = []
         self.count = 0
         """How many messages were taken."""
+        self._size = 0
 
     def take(self, stored: StoredFrame, offsets: Numbers) -> int | None:
         """Take some rows of a frame; return about their size, or None if they do not fit in."""
@@ -67,36 +90,34 @@ class Gathered:
             return None
         if self._batches and stored.column_set != self._column_set:
             return None
-        self._column_set = stored.column_set
         rows = rows_at(stored.batch, offsets - stored.header.offset)
+        size = len(offsets) * ROW_BYTES + slice_bytes(rows)
+        if stored.column_set:
+            # Of neighbours these are the columns of the whole frame, of others just their own.
+            is_slice = rows.num_rows == offsets[-1] - offsets[0] + 1
+            size = int(rows.nbytes if is_slice else rows.get_total_buffer_size())
+        if self._size + size > GATHERED_BYTES_MAX:
+            return None
+        self._column_set = stored.column_set
         self._batches.append(rows)
         self._offsets.append(offsets)
         self.count += len(offsets)
-        # Of neighbours these are the columns of the whole frame, of others just their own.
-        is_slice = rows.num_rows == offsets[-1] - offsets[0] + 1
-        self._has_slice |= bool(is_slice)
-        return int(rows.nbytes if is_slice else rows.get_total_buffer_size())
+        self._has_slice |= bool(rows.num_rows == offsets[-1] - offsets[0] + 1)
+        self._size += size
+        return size
 
-    def offsets(self) -> Written:
-        """Return the offsets of what was taken, in order."""
-        return written_in(np.concatenate(self._offsets)) if self._offsets else b""
-
-    def finish(self) -> bytes | None:
-        """Return what was taken as one frame."""
+    def finish(self, order: Written | None) -> Apart | None:
+        """Return what was taken as one batch; ``order`` are its offsets where they are known."""
         if not self._batches:
             return None
         batch = self._batches[0]
         if len(self._batches) > 1:
             batch = pa.concat_batches(self._batches)
         elif self._has_slice:
+            # It would keep the whole frame it lies in.
             batch = alone(batch)
-        times = times_in(batch)
-        return pack_batch(
-            batch,
-            column_set=self._column_set,
-            first_timestamp_us=int(np.minimum.reduce(times)),
-            last_timestamp_us=int(np.maximum.reduce(times)),
-        ).frame(NO_STAMP)
+        offsets = order or written_in(np.concatenate(self._offsets))
+        return Apart(batch, self._column_set, offsets, self._size)
 
 
 class PickReader:
@@ -109,6 +130,8 @@ class PickReader:
         self._partition = partition
         self._pick = pick
         self._wanted = array_of(pick.offsets)
+        self._first = int(self._wanted[0])
+        self._is_run = int(self._wanted[-1]) - self._first + 1 == len(self._wanted)
         self._left = bytes_max
         self._oldest_us = 0
         # About twice what a message takes here: reading more would be for nothing.
@@ -124,7 +147,8 @@ class PickReader:
     async def read(self, *, now_ms: int, ttl_ms: int) -> Found:
         """Return the messages; what is older than its time to live is left out."""
         self._oldest_us = (now_ms - ttl_ms) * US_PER_MS if ttl_ms else 0
-        for start, end in _clusters(self._wanted):
+        run = (self._first, self._first + len(self._wanted))
+        for start, end in [run] if self._is_run else _clusters(self._wanted):
             # A frame that holds several clusters is read and sent once.
             offset = max(Offset(start), self._behind)
             while offset < end and self._left > 0:
@@ -136,15 +160,12 @@ class PickReader:
             gone = (self._pick.offsets & self._looked) - found - self._expired
         return Found(self._frames, found, gone, self._expired, self._finish_gathered())
 
-    def _finish_gathered(self) -> Written:
-        """Add the frame of what was gathered, if anything was; return the offsets in it."""
-        frame, order = self._gathered.finish(), self._pick.order
-        if frame is None:
-            return b""
-        self._frames.append(frame)
-        # Packed, an order is ascending, as is what was gathered.
-        is_all = isinstance(order, bytes) and self._gathered.count == len(self._wanted)
-        return order if is_all else self._gathered.offsets()
+    def _finish_gathered(self) -> Apart | None:
+        order = self._pick.order
+        # Packed or one run, an order is ascending, as is what was gathered.
+        is_ascending = isinstance(order, bytes) or len(order) == RUN_NUMBERS
+        is_all = is_ascending and self._gathered.count == len(self._wanted)
+        return self._gathered.finish(order if is_all else None)
 
     async def _read_piece(self, offset: Offset, end: Offset) -> Offset:
         size = min(self._left, READ_BYTES_MIN + (end - offset) * self._message_bytes)
@@ -162,7 +183,7 @@ class PickReader:
     def _take(self, stored: StoredFrame) -> bool:
         """Take what is wanted of a frame; tell whether that was all."""
         offset, rows = stored.header.offset, stored.rows
-        low, high = self._wanted.searchsorted((offset, offset + rows)).tolist()
+        low, high = self._places(offset, offset + rows)
         if offset >= self._behind and low < high:
             self._behind = Offset(offset + rows)
             here = self._wanted[low:high]
@@ -171,7 +192,18 @@ class PickReader:
             if len(here):
                 self._found.append(here)
                 self._send(stored, here)
-        return bool(high - low == rows)
+        return high - low == rows
+
+    def _places(self, start: int, end: int) -> tuple[int, int]:
+        """Return where the wanted offsets of a half-open range begin and end."""
+        if self._is_run:
+            count = len(self._wanted)
+            return (
+                min(max(start - self._first, 0), count),
+                min(max(end - self._first, 0), count),
+            )
+        low, high = self._wanted.searchsorted((start, end)).tolist()
+        return low, high
 
     def _send(self, stored: StoredFrame, here: Numbers) -> None:
         offset, rows = stored.header.offset, stored.rows

@@ -33,7 +33,7 @@ from goqueue.core.delivery.runs import (
 from goqueue.core.delivery.terms import LeaseTerms
 from goqueue.core.record.frame import Buffer
 from goqueue.runtime.clock import Clock
-from goqueue.runtime.delivery_read import Found, PickReader, read_keys
+from goqueue.runtime.delivery_read import Apart, Found, PickReader, read_keys
 from goqueue.runtime.hosted_group import HostedGroup
 from goqueue.runtime.hosted_ledger import HostedLedger
 from goqueue.runtime.ledgers import Ledgers
@@ -45,17 +45,14 @@ TRIES_MAX: Final = 8
 
 
 class Leased(NamedTuple):
-    """Messages of one partition under one lease.
-
-    Where ``gathered`` has offsets, the last frame is a batch of just those messages.
-    """
+    """Messages of one partition under one lease: in frames of the log, and some apart from them."""
 
     partition: TopicPartition
     nonce: int
     frames: list[Buffer]
     order: Written
     failures: dict[int, int]
-    gathered: Written = b""
+    apart: Apart | None = None
     traced: Written = b""
     """Runs of those that are traced and whose sender gave no trace; ``tag`` makes one for them."""
     tag: int = 0
@@ -72,8 +69,18 @@ class Leased(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Return how many bytes the frames have."""
-        return sum(map(len, self.frames))
+        """Return about how many bytes the messages take."""
+        beside = self.apart.size if self.apart is not None else 0
+        return sum(map(len, self.frames)) + beside
+
+    @property
+    def gathered(self) -> Written:
+        """Return the offsets of the messages that are apart."""
+        return b"" if self.apart is None else self.apart.offsets
+
+    def packed(self) -> list[Buffer]:
+        """Return everything as frames; what is apart is the last one."""
+        return self.frames if self.apart is None else [*self.frames, self.apart.frame()]
 
 
 class Wish(NamedTuple):
@@ -170,7 +177,7 @@ class Leasing:
         failures = ledger.histories.counts_among(kept)
         name, frames = hosted.partition.name, found.frames
         traced, tag = _traces(hosted, terms.nonce)
-        leased = Leased(name, terms.nonce, frames, order, failures, found.gathered, traced, tag)
+        leased = Leased(name, terms.nonce, frames, order, failures, found.apart, traced, tag)
         return leased, True
 
     def _may_lease(self, hosted: HostedLedger, wish: Wish) -> bool:
@@ -181,7 +188,7 @@ class Leasing:
 
     async def _read(self, hosted: HostedLedger, pick: Pick, bytes_max: int) -> Found:
         if not pick.offsets:
-            return Found([], BitMap64(), BitMap64(), BitMap64(), b"")
+            return Found([], BitMap64(), BitMap64(), BitMap64(), None)
         reader = PickReader(self._recent, hosted.partition, pick, bytes_max=bytes_max)
         ttl_ms = hosted.partition.settings.message_ttl_ms
         return await reader.read(now_ms=self._clock.now_ms(), ttl_ms=ttl_ms)

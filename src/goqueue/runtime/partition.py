@@ -251,6 +251,15 @@ class Partition:
         """Make everything appended so far durable before returning, or raise."""
         self._committer.sync_here(self)
 
+    def sync_at_once(self) -> bool:
+        """Make everything appended so far durable if one quick sync does it, and tell, or raise."""
+        self.check_writable()
+        is_open = self._rolling is None and not self.log.is_committing
+        if not is_open or not self._committer.is_free(self._unsynced_bytes):
+            return False
+        self._committer.sync_here(self)
+        return True
+
     def durable(self) -> asyncio.Future[None]:
         """Return a future that is done when everything appended so far is durable."""
         self.check_writable()

@@ -75,6 +75,28 @@ class Polling:
 
     async def poll(self, group: str, member: str, generation: int | None, demand: Demand) -> Polled:
         """Lease what is ready to a member, waiting a while for something to be."""
+        polled = await self._poll(group, member, generation, demand, is_waiting=True)
+        assert polled is not None, "whoever waits is told that there was nothing"
+        return polled
+
+    async def poll_ready(
+        self, group: str, member: str, generation: int | None, demand: Demand
+    ) -> Polled | None:
+        """Lease what is ready to a member; None if it is to wait, which is another poll then.
+
+        For members that ask for one thing at a time, and wait for it: nothing comes meanwhile.
+        """
+        return await self._poll(group, member, generation, demand, is_waiting=False)
+
+    async def _poll(
+        self,
+        group: str,
+        member: str,
+        generation: int | None,
+        demand: Demand,
+        *,
+        is_waiting: bool,
+    ) -> Polled | None:
         started = time.perf_counter()
         hosted_group = self._groups.get(group)
         hosted_group.check_member(member, generation)
@@ -85,14 +107,18 @@ class Polling:
         try:
             await self._poll_once(hosted_group, member, demand, parts)
             if not parts and demand.wait_ms > 0:
+                if not is_waiting:
+                    return None
                 await self._wait(hosted_group, member, generation, demand, parts)
             if parts:
-                await self._state.durable(group)
+                await self._state.settle(group, is_alone=not is_waiting)
         except BaseException:
             # Nobody will be told of them: it is as if they had not been delivered.
             self.give_back(group, parts)
             raise
-        self._metrics.polled(group, parts, seconds=time.perf_counter() - started)
+        # Counted when the answer has left, and before anybody else is listened to.
+        seconds = time.perf_counter() - started
+        asyncio.get_running_loop().call_soon(self._metrics.polled, group, parts, seconds)
         options = hosted_group.options
         return Polled(hosted_group.generation, options.visibility_timeout_ms, parts)
 

@@ -226,6 +226,16 @@ class StateLog:
         """Return a future that is done when everything written for a home is durable."""
         return self._partition(home).durable()
 
+    async def settle(self, home: str, *, is_alone: bool) -> None:
+        """Return when everything written for a home is durable.
+
+        Who asks for one thing at a time has it synced at once, where nobody else waits. Of those
+        who ask for the next meanwhile, several share a sync.
+        """
+        partition = self._partition(home)
+        if not (is_alone and partition.sync_at_once()):
+            await partition.durable()
+
     def write(
         self,
         key: str,

@@ -7,17 +7,16 @@ from typing import Any, Literal
 
 import msgspec
 import pytest
-from starlette.responses import Response
 
 from goqueue.base.errors import OverloadedError
 from goqueue.base.units import KiB
-from goqueue.transport.http.app import build_app
+from goqueue.transport.http.app import App
 from goqueue.transport.http.call import Call
+from goqueue.transport.http.exchange import Exchange
 from goqueue.transport.http.operation import Operation
-from goqueue.transport.http.reply import json_reply
+from goqueue.transport.http.reply import Response, json_reply
 from goqueue.transport.http.room import FREE_BYTES, Room
 
-Event = dict[str, Any]
 LIST: msgspec.json.Decoder[list[str]] = msgspec.json.Decoder(list[str])
 ROOM_BYTES = 300 * KiB
 
@@ -26,38 +25,46 @@ class Requester:
     """Sends one request to an application and gathers the reply."""
 
     def __init__(self, *chunks: bytes, then: Literal["end", "silence", "leave"] = "end") -> None:
-        self._chunks = list(chunks) or [b""]
+        self._chunks = list(chunks)
         self._then = then
-        self.sent: list[Event] = []
+        self.sent: list[bytes] = []
 
-    async def receive(self) -> Event:
-        if not self._chunks and self._then == "silence":
-            await asyncio.Event().wait()
-        if not self._chunks:
-            return {"type": "http.disconnect"}
-        chunk = self._chunks.pop(0)
-        more = bool(self._chunks) or self._then != "end"
-        return {"type": "http.request", "body": chunk, "more_body": more}
+    def go_on(self, exchange: Exchange) -> None:
+        if self._chunks:
+            exchange.put(self._chunks.pop(0))
+        if not self._chunks and self._then == "end":
+            exchange.end()
+        elif not self._chunks and self._then == "leave":
+            exchange.leave()
 
-    async def send(self, event: Event) -> None:
-        self.sent.append(event)
+    async def writable(self) -> None:
+        await asyncio.sleep(0)
 
-    def call(self, app: Any) -> None:
-        scope = {"type": "http", "method": "POST", "path": "/echo", "query_string": b""}
-        asyncio.run(app({**scope, "headers": [], "root_path": ""}, self.receive, self.send))
+    def write(self, data: bytes) -> None:
+        self.sent.append(data)
 
-    def ask(self, app: Any) -> tuple[int, Any, dict[bytes, bytes]]:
+    def head(self, response: Response, *, is_last: bool) -> bytes:
+        return response.head + (b"connection: close\r\n\r\n" if is_last else b"\r\n")
+
+    def finish(self, exchange: Exchange) -> None:
+        assert exchange.is_answered
+
+    def call(self, app: App) -> None:
+        asyncio.run(app.answer(Exchange(self, "POST", "/echo", b"", [])))
+
+    def ask(self, app: App) -> tuple[int, Any, dict[bytes, bytes]]:
         self.call(app)
-        head = self.sent[0]
-        body = b"".join(event["body"] for event in self.sent[1:])
-        return head["status"], msgspec.json.decode(body), dict(head["headers"])
+        head, _, body = b"".join(self.sent).partition(b"\r\n\r\n")
+        status, *lines = head.split(b"\r\n")
+        headers = {name: value for name, _, value in (line.partition(b": ") for line in lines)}
+        return int(status.split()[1]), msgspec.json.decode(body), headers
 
 
 def app_of(
     answer: Callable[[Call], Awaitable[Response]], *, room: Room, timeout_seconds: float = 60
-) -> Any:
+) -> App:
     operation = Operation(method="POST", path="/echo", answer=answer, tag="test", reply=list[str])
-    return build_app([operation], room=room, timeout_seconds=timeout_seconds)
+    return App([operation], room=room, timeout_seconds=timeout_seconds)
 
 
 async def echo(call: Call) -> Response:

@@ -11,10 +11,12 @@ from typing import Any, cast
 import pytest
 
 from goqueue.base.ids import MemberId
-from goqueue.runtime.polling import Demand
+from goqueue.runtime.broker import Broker
+from goqueue.runtime.polling import Demand, Polled
 from goqueue.testing.clock import FakeClock
 from goqueue.transport.http import connection, poll_wait
-from goqueue.transport.http.call import Call, DisconnectedError
+from goqueue.transport.http.call import Call
+from goqueue.transport.http.exchange import DisconnectedError
 from goqueue.transport.http.poll_wait import PollWait
 from tests.transport.http.queueing import Worker, fill, values
 from tests.transport.http.running import TIMEOUT_SECONDS, Running
@@ -29,7 +31,7 @@ def until(is_so: Callable[[], bool]) -> None:
 
 def under_way(server: Running) -> int:
     """Return how many requests are being answered."""
-    return server.inside(lambda: len(server.http._state.tasks))  # noqa: SLF001 - nothing else tells
+    return server.inside(lambda: len(server.http._hub.tasks))  # noqa: SLF001 - nothing else tells
 
 
 def in_flight(worker: Worker) -> int:
@@ -106,20 +108,36 @@ class _Leaving:
 
     def __init__(self, turns: int) -> None:
         self._turns = turns
+        self._gone = asyncio.Event()
 
-    async def gone(self) -> None:
+    @property
+    def is_gone(self) -> bool:
+        return self._gone.is_set()
+
+    async def leave(self) -> None:
         for _ in range(self._turns):
             await asyncio.sleep(0)
+        self._gone.set()
+
+    async def gone(self) -> None:
+        await self._gone.wait()
+
+    async def poll(self, broker: Broker, member: str) -> Polled:
+        leaving = asyncio.create_task(self.leave())
+        wait = PollWait(broker, cast("Call", self), "billing", member)
+        try:
+            return await wait.run(None, Demand(100, 1_000_000, 0))
+        finally:
+            await leaving
 
 
 @pytest.mark.parametrize("turns", range(12))
 def test_whenever_a_client_goes_away_nothing_stays_leased(worker: Worker, turns: int) -> None:
     """Before the lease, during its sync or just before the answer: all is given back."""
     fill(worker.server, 5)
-    call = cast("Call", _Leaving(turns))
-    wait = PollWait(worker.server.broker, call, "billing", worker.member)
+    client = _Leaving(turns)
     try:
-        polled = worker.server.await_inside(wait.run(None, Demand(100, 1_000_000, 0)))
+        polled = worker.server.await_inside(client.poll(worker.server.broker, worker.member))
     except DisconnectedError:
         assert in_flight(worker) == 0
         messages = worker.poll()

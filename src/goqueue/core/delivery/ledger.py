@@ -21,12 +21,13 @@ from goqueue.core.delivery.events import Event
 from goqueue.core.delivery.history import Histories
 from goqueue.core.delivery.key_order import KeyOrder
 from goqueue.core.delivery.lease import Lease, Leases
-from goqueue.core.delivery.picking import Pick, find_fresh, put_in_order, split_lanes
+from goqueue.core.delivery.picking import Pick, find_fresh, find_run, put_in_order, split_lanes
 from goqueue.core.delivery.runs import peek_at, put_into, runs_of, set_of, take_from, written_of
 from goqueue.core.delivery.terms import LeaseTerms
 from goqueue.core.delivery.view import View
 from goqueue.core.delivery.waiting import Waiting
 from goqueue.core.priority.drr import LaneShares
+from goqueue.core.record.message import Priority
 
 OUTCOME_INDEX: Final = {outcome: place for place, outcome in enumerate(events.OUTCOMES)}
 
@@ -78,6 +79,8 @@ class Ledger:
         self._wake(now_ms)
         if self.keys is not None:
             return self._pick_heads(self.keys, view, limit, now_ms=now_ms)
+        if not self._again and (plain := self._pick_run(view, limit, now_ms=now_ms)) is not None:
+            return plain
         again = split_lanes(view, self._again - view.hidden - view.cancelled)
         lanes: list[BitMap64] = []
         looked: list[int] = []
@@ -106,6 +109,20 @@ class Ledger:
                 missed |= passed & view.hidden
                 cancelled |= passed & view.cancelled
         return Pick(offsets, order, tuple(cursors), missed, cancelled)
+
+    def _pick_run(self, view: View, limit: int, *, now_ms: int) -> Pick | None:
+        """Pick what mostly is there to be picked, one run of fresh messages, without any sets."""
+        cursor = max(self._cursors[Priority.NORMAL], view.start_offset, self.committed)
+        run = find_run(view, cursor, limit, self.done)
+        if run is None:
+            return None
+        start, end = run
+        self.shares.share([0, 0, end - start, 0, 0], limit, now_ms=now_ms)
+        offsets = set_of(run if start < end else ())
+        cursors = [max(old, view.end_offset) for old in self._cursors]
+        cursors[Priority.NORMAL] = max(self._cursors[Priority.NORMAL], end)
+        order = [start, end] if start < end else []
+        return Pick(offsets, order, tuple(cursors), BitMap64(), BitMap64())
 
     def _cursor_after(self, lane: int, left: BitMap64, looked: int) -> int:
         """Return the cursor of a lane of which some found messages were left where they are."""

@@ -50,6 +50,13 @@ def find_fresh(view: View, lane: int, cursor: int, limit: int, done: BitMap64) -
     return _first(found, limit, at)
 
 
+def find_run(view: View, cursor: int, limit: int, done: BitMap64) -> tuple[int, int] | None:
+    """Return the next messages as a half-open range, where nothing but the offset decides."""
+    if view.hidden or view.cancelled or done or any(view.lanes):
+        return None
+    return cursor, min(cursor + limit, max(view.end_offset, cursor))
+
+
 def _find_urgent(view: View, lane: int, cursor: int, limit: int, done: BitMap64) -> Fresh:
     offsets = view.lanes[lane]
     if not offsets or offsets.max() < cursor:

@@ -137,8 +137,8 @@ def written_of(offsets: BitMap64) -> Written:
 
 def written_in(offsets: Numbers) -> Written:
     """Return an array in the shorter of its forms; runs where it does not ascend."""
-    is_ascending = len(offsets) > _RUNS_MAX and bool((offsets[1:] > offsets[:-1]).all())
-    return _written_ascending(offsets) if is_ascending else runs_in(offsets)
+    ascends = len(offsets) > _RUNS_MAX and bool((offsets[1:] > offsets[:-1]).all())
+    return _written_ascending(offsets) if ascends else runs_in(offsets)
 
 
 def _written_ascending(offsets: Numbers) -> Written:
@@ -150,6 +150,19 @@ def _written_ascending(offsets: Numbers) -> Written:
         return runs_in(offsets)
     behind: bytes = (offsets - first).astype("<u4").tobytes()
     return _FIRST.pack(first) + behind
+
+
+def list_in(written: Written) -> list[int]:
+    """Return the offsets of either form, in their order, as a list."""
+    if len(written) == 2 and not isinstance(written, bytes):  # noqa: PLR2004 - one run
+        return list(range(*written))
+    numbers: list[int] = numbers_in(written).tolist()
+    return numbers
+
+
+def is_ascending(written: Written) -> bool:
+    """Tell whether the offsets of either form ascend in their order."""
+    return isinstance(written, bytes) or all(map(le, written, written[1:]))
 
 
 def numbers_in(written: Written) -> Numbers:
@@ -252,10 +265,10 @@ def is_written(written: Written, *, end_offset: int) -> bool:
         (first,) = _FIRST.unpack_from(written)
         (lowest,) = _PLACE.unpack_from(written, _FIRST.size)
         (highest,) = _PLACE.unpack_from(written, len(written) - _PLACE.size)
-        is_ascending = (_ascends if len(written) <= _KEPT_BYTES_MAX else _ascends_anew)(written)
-        return is_ascending and first + lowest >= 0 and first + highest < end_offset
+        ascends = (_ascends if len(written) <= _KEPT_BYTES_MAX else _ascends_anew)(written)
+        return ascends and first + lowest >= 0 and first + highest < end_offset
     if len(written) % 2:
         return False
-    is_ascending = all(map(le, chain((0,), written), written))
+    ascends = all(map(le, chain((0,), written), written))
     has_no_empty = all(map(lt, written[::2], written[1::2]))
-    return is_ascending and has_no_empty and (not written or written[-1] <= end_offset)
+    return ascends and has_no_empty and (not written or written[-1] <= end_offset)

@@ -4,7 +4,6 @@ from http import HTTPStatus
 from typing import Final
 
 import msgspec
-from starlette.responses import Response
 
 from goqueue.base.units import US_PER_MS, format_duration_ms
 from goqueue.core.delivery.receipt import Receipt, parse_receipt
@@ -16,7 +15,7 @@ from goqueue.transport.http.ack_claims import Claim, Terms, find_home
 from goqueue.transport.http.ack_terms import read_delay_ms, read_extension_ms, read_reason
 from goqueue.transport.http.call import Call
 from goqueue.transport.http.operation import Operation
-from goqueue.transport.http.reply import json_reply
+from goqueue.transport.http.reply import Response, json_reply
 from goqueue.wire.http import settling
 from goqueue.wire.times import format_time_us
 

@@ -6,7 +6,6 @@ from http import HTTPStatus
 from typing import Final, NamedTuple
 
 import msgspec
-from starlette.responses import Response
 
 from goqueue.base.errors import GoQueueError, InvalidRequestError
 from goqueue.core.delivery.runs import count_of
@@ -17,7 +16,7 @@ from goqueue.transport.http.ack_claims import Claim, Claims, Misfit, Terms
 from goqueue.transport.http.ack_terms import read_delay_ms, read_extension_ms, read_reason
 from goqueue.transport.http.call import Call
 from goqueue.transport.http.operation import Answer, Operation
-from goqueue.transport.http.reply import json_reply
+from goqueue.transport.http.reply import Response, json_reply
 from goqueue.wire.http.settling import Batch, BatchError, BatchProgress, BatchSettled
 
 _BATCH: Final = msgspec.json.Decoder(Batch)
@@ -72,10 +71,7 @@ class AckBatchRoutes:
         if verb == "extend":
             extension_ms = read_extension_ms(batch.extension_seconds, batch.timeout)
         common = Terms(read_reason(batch.reason), read_delay_ms(batch.delay), extension_ms)
-        texts, terms = _spread(batch, common)
-        field = "messages" if batch.receipts is None else "receipts"
-        receipts = Claims(field)
-        receipts.gather(texts, terms)
+        receipts = _gather(batch, common)
         claims, misfits = receipts.sort_out(self._broker.consume.ledgers)
         outcomes = await self._settle(verb, claims)
         return json_reply(self._reply(verb, outcomes, misfits))
@@ -96,7 +92,7 @@ class AckBatchRoutes:
     ) -> list[Outcome]:
         parts = [claim.settlement(verb) for claim in claims]
         try:
-            settled = await self._broker.consume.settle(group, member, parts)
+            settled = await self._broker.consume.settle(group, member, parts, is_alone=True)
         except GoQueueError as error:
             # Another group's messages may be settled all the same: each is told its own fate.
             return [Outcome(claim, error) for claim in claims]
@@ -133,12 +129,14 @@ class AckBatchRoutes:
         )
 
 
-def _spread(batch: Batch, common: Terms) -> tuple[Sequence[str | None], Sequence[Terms]]:
-    """Return the receipts of a batch and the terms of each."""
+def _gather(batch: Batch, common: Terms) -> Claims:
+    """Return the receipts of a batch with the terms of each, or raise naming what is wrong."""
     if batch.receipts is not None and batch.messages is not None:
         raise InvalidRequestError("give receipts or messages, not both")
+    claims = Claims("messages" if batch.receipts is None else "receipts")
     if batch.receipts:
-        return batch.receipts, [common] * len(batch.receipts)
+        claims.gather_alike(batch.receipts, common)
+        return claims
     if not batch.messages:
         raise InvalidRequestError("at least one receipt is required, in receipts or messages")
     terms = [
@@ -153,7 +151,8 @@ def _spread(batch: Batch, common: Terms) -> tuple[Sequence[str | None], Sequence
         )
         for place, one in enumerate(batch.messages)
     ]
-    return [one.receipt_handle for one in batch.messages], terms
+    claims.gather([one.receipt_handle for one in batch.messages], terms)
+    return claims
 
 
 def _progress(outcomes: Sequence[Outcome]) -> list[BatchProgress]:

@@ -3,12 +3,11 @@
 from typing import Final
 
 import msgspec
-from starlette.responses import Response
 
 from goqueue.runtime.broker import Broker
 from goqueue.transport.http.call import Call
 from goqueue.transport.http.operation import Operation
-from goqueue.transport.http.reply import json_reply
+from goqueue.transport.http.reply import Response, json_reply
 from goqueue.wire.http.reliability import AckStats, DeadLetterStats, LeaseStats, ReliabilityStats
 
 TAG: Final = "groups"

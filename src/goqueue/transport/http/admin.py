@@ -4,14 +4,13 @@ from http import HTTPStatus
 from typing import Final
 
 import msgspec
-from starlette.responses import Response
 
 from goqueue.base.errors import InvalidRequestError
 from goqueue.base.limits import REQUEST_PARTS_MAX
 from goqueue.runtime.broker import Broker
 from goqueue.transport.http.call import Call, decode
 from goqueue.transport.http.operation import Operation
-from goqueue.transport.http.reply import json_reply
+from goqueue.transport.http.reply import Response, json_reply
 from goqueue.transport.http.topics import find_topic
 from goqueue.wire.http.topics import PartitionCompacted, TopicCompact, TopicCompacted
 

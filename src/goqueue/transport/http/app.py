@@ -1,20 +1,17 @@
-"""The ASGI application: from path and method to an operation, and from any outcome to a reply."""
+"""The application: from path and method to an operation, and from any outcome to a reply."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Final
 
-from starlette.responses import Response
-from starlette.routing import Route, Router
-from starlette.types import ASGIApp, Receive, Scope, Send
-
 from goqueue.base.errors import GoQueueError
-from goqueue.base.units import KiB
 from goqueue.observability.logging import get_logger
-from goqueue.transport.http.call import BodyTimeoutError, Call, DisconnectedError
+from goqueue.transport.http.call import BodyTimeoutError, Call
+from goqueue.transport.http.exchange import SEND_BYTES, DisconnectedError, Exchange
 from goqueue.transport.http.operation import Operation
-from goqueue.transport.http.reply import error_reply, refusal
+from goqueue.transport.http.reply import Response, error_reply, refusal
 from goqueue.transport.http.room import Room, Share
+from goqueue.transport.http.routes import Routes
 from goqueue.wire.http.errors import (
     CROSS_SITE,
     METHOD_NOT_ALLOWED,
@@ -25,65 +22,69 @@ from goqueue.wire.http.errors import (
 BODY_SECONDS_MAX: Final = 120.0
 """Longest time a request's body may take to arrive."""
 
-SEND_BYTES: Final = 256 * KiB
-"""How much of a reply is handed to the socket at a time."""
-
 log = get_logger("goqueue.http")
 
 
-def build_app(
-    operations: Sequence[Operation],
-    *,
-    room: Room | None = None,
-    timeout_seconds: float = BODY_SECONDS_MAX,
-) -> ASGIApp:
-    """Return the application that answers these operations."""
-    by_path: dict[str, dict[str, Operation]] = {}
-    for operation in operations:
-        for path in operation.paths:
-            by_path.setdefault(path, {})[operation.method] = operation
-    room = room or Room()
-    routes = [
-        Route(path, Resource(methods, room, timeout_seconds=timeout_seconds))
-        for path, methods in by_path.items()
-    ]
-    return Router(routes, redirect_slashes=False, default=_no_route)
-
-
-async def _no_route(scope: Scope, receive: Receive, send: Send) -> None:
-    reply = refusal(HTTPStatus.NOT_FOUND, "no such route", code=ROUTE_NOT_FOUND)
-    await reply(scope, receive, send)
-
-
-class Resource:
-    """Everything that can be done at one path."""
+class App:
+    """Answers requests."""
 
     def __init__(
-        self, methods: dict[str, Operation], room: Room, *, timeout_seconds: float
+        self,
+        operations: Sequence[Operation],
+        *,
+        room: Room | None = None,
+        timeout_seconds: float = BODY_SECONDS_MAX,
     ) -> None:
-        self.methods = methods
-        self._room = room
+        self.resources: dict[str, Resource] = {}
+        """Everything there is, by its path."""
+        self._room = room or Room()
         self._timeout_seconds = timeout_seconds
-        if "GET" in methods:
-            methods.setdefault("HEAD", methods["GET"])
-        self._allow = ", ".join(sorted(methods))
+        by_path: dict[str, dict[str, Operation]] = {}
+        for operation in operations:
+            for path in operation.paths:
+                by_path.setdefault(path, {})[operation.method] = operation
+        self._routes: Routes[Resource] = Routes()
+        for path, methods in by_path.items():
+            self.resources[path] = Resource(methods)
+            self._routes.add(path, self.resources[path])
 
     def __repr__(self) -> str:
-        return f"<Resource {self._allow}>"
+        return f"<App of {len(self.resources)} paths>"
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def answer(self, exchange: Exchange) -> None:
         """Answer one request."""
         share = Share(self._room)
-        call = Call(scope, receive, share, timeout_seconds=self._timeout_seconds)
         try:
-            reply = await self._answer(call)
-            await _send(reply, share, scope, receive, send)
+            reply = await self._answer(exchange, share)
+            await _send(reply, share, exchange)
         except DisconnectedError:
             pass
         finally:
             share.release()
 
-    async def _answer(self, call: Call) -> Response:
+    async def _answer(self, exchange: Exchange, share: Share) -> Response:
+        found = self._routes.find(exchange.path)
+        if found is None:
+            return refusal(HTTPStatus.NOT_FOUND, "no such route", code=ROUTE_NOT_FOUND)
+        resource, parameters = found
+        call = Call(exchange, parameters, share, timeout_seconds=self._timeout_seconds)
+        return await resource.answer(call)
+
+
+class Resource:
+    """Everything that can be done at one path."""
+
+    def __init__(self, methods: Mapping[str, Operation]) -> None:
+        self.methods = dict(methods)
+        if "GET" in methods:
+            self.methods.setdefault("HEAD", methods["GET"])
+        self._allow = ", ".join(sorted(self.methods))
+
+    def __repr__(self) -> str:
+        return f"<Resource {self._allow}>"
+
+    async def answer(self, call: Call) -> Response:
+        """Answer one request; only a caller who is gone is no answer."""
         operation = self.methods.get(call.method)
         if operation is None:
             text = f"method {ascii(call.method)[1:-1]} is not allowed here"
@@ -99,9 +100,9 @@ class Resource:
             return error_reply(error)
         except BodyTimeoutError:
             text = "the body of the request did not come in time"
-            closing = {"Connection": "close"}
-            status = HTTPStatus.REQUEST_TIMEOUT
-            return refusal(status, text, code=REQUEST_TIMEOUT, headers=closing)
+            reply = refusal(HTTPStatus.REQUEST_TIMEOUT, text, code=REQUEST_TIMEOUT)
+            reply.is_last = True
+            return reply
         except DisconnectedError:
             raise
         except Exception:
@@ -114,24 +115,11 @@ def _is_forged(call: Call) -> bool:
     return call.method not in {"GET", "HEAD"} and call.header(b"sec-fetch-site") == b"cross-site"
 
 
-async def _send(reply: Response, share: Share, scope: Scope, receive: Receive, send: Send) -> None:
-    """Send a reply; a large one in pieces, so that it lies in our room and not in the socket's."""
-    size = len(reply.body)
-    if size <= SEND_BYTES:
-        await reply(scope, receive, send)
-        return
-    try:
-        share.grow(size)
-    except GoQueueError as error:
-        await error_reply(error)(scope, receive, send)
-        return
-    start = {"type": "http.response.start", "status": reply.status_code}
-    await send({**start, "headers": reply.raw_headers})
-    for at in _pieces(size):
-        piece = bytes(reply.body[at : at + SEND_BYTES])
-        more = at + SEND_BYTES < size
-        await send({"type": "http.response.body", "body": piece, "more_body": more})
-
-
-def _pieces(size: int) -> Iterable[int]:
-    return range(0, size, SEND_BYTES)
+async def _send(reply: Response, share: Share, exchange: Exchange) -> None:
+    """Send a reply; one that would not fit in memory beside the others is refused in its place."""
+    if len(reply.body) > SEND_BYTES:
+        try:
+            share.grow(len(reply.body))
+        except GoQueueError as error:
+            reply = error_reply(error)
+    await exchange.send(reply)

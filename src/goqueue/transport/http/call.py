@@ -4,13 +4,13 @@ import asyncio
 import re
 from collections.abc import Mapping
 from typing import Final, TypeVar
+from urllib.parse import parse_qsl
 
 import msgspec
-from starlette.datastructures import QueryParams
-from starlette.types import Receive, Scope
 
 from goqueue.base.errors import InvalidRequestError, TooLargeError
 from goqueue.base.units import parse_duration_ms
+from goqueue.transport.http.exchange import Exchange
 from goqueue.transport.http.room import ReadRoom, Share
 
 T = TypeVar("T")
@@ -27,59 +27,54 @@ class BodyTimeoutError(Exception):
     """The body did not come in time."""
 
 
-class DisconnectedError(Exception):
-    """Nobody waits for the answer any more."""
-
-
 class Call:
     """A request, its path, its query and its body."""
 
-    __slots__ = ("_query", "_receive", "_scope", "_share", "_timeout_seconds")
+    __slots__ = ("_exchange", "_query", "_share", "_timeout_seconds", "method", "path")
 
     def __init__(
-        self, scope: Scope, receive: Receive, share: Share, *, timeout_seconds: float
+        self,
+        exchange: Exchange,
+        path: Mapping[str, str],
+        share: Share,
+        *,
+        timeout_seconds: float,
     ) -> None:
-        self._scope = scope
-        self._receive = receive
+        self._exchange = exchange
         self._share = share
         self._timeout_seconds = timeout_seconds
-        self._query: QueryParams | None = None
-
-    @property
-    def method(self) -> str:
+        self._query: Mapping[str, str] | None = None
+        self.method = exchange.method
         """The method, in capitals."""
-        return str(self._scope["method"])
-
-    @property
-    def path(self) -> Mapping[str, str]:
+        self.path = path
         """The parameters in the path."""
-        path: Mapping[str, str] = self._scope.get("path_params", {})
-        return path
 
     def header(self, name: bytes) -> bytes | None:
         """Return a header by its lower-case name."""
-        for key, value in self._scope["headers"]:
+        for key, value in self._exchange.headers:
             if key == name:
-                return bytes(value)
+                return value
         return None
 
     def room_for_reading(self) -> ReadRoom:
         """Return memory for messages to be read for the reply."""
         return self._share.for_reading()
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether nobody waits for the answer any more."""
+        return self._exchange.is_gone
+
     async def gone(self) -> None:
         """Return when nobody waits for the answer any more. For requests without a body."""
-        while True:
-            event = await self._receive()
-            if event["type"] == "http.disconnect":
-                return
+        await self._exchange.gone()
 
     # The query. An empty parameter is an absent one.
 
     def text(self, name: str) -> str | None:
         """Return a parameter of the query."""
         if self._query is None:
-            self._query = QueryParams(self._scope["query_string"])
+            self._query = _parse_query(self._exchange.query.decode("latin-1"))
         return self._query.get(name) or None
 
     def number(self, name: str, *, default: int, least: int = 0) -> int:
@@ -120,6 +115,9 @@ class Call:
         declared = self.header(b"content-length")
         if declared is not None and (not _DIGITS.fullmatch(declared) or int(declared) > bytes_max):
             raise _too_large(bytes_max)
+        if self._exchange.is_whole:
+            # Mostly it came with the head, and there is nothing to wait for.
+            return self._grow(b"", self._exchange.take(), bytes_max)
         try:
             async with asyncio.timeout(self._timeout_seconds):
                 return await self._receive_all(bytes_max)
@@ -129,21 +127,29 @@ class Call:
     async def _receive_all(self, bytes_max: int) -> bytes | bytearray:
         body: bytes | bytearray = b""
         while True:
-            event = await self._receive()
-            if event["type"] != "http.request":
-                raise DisconnectedError
-            chunk = event["body"]
-            if len(body) + len(chunk) > bytes_max:
-                raise _too_large(bytes_max)
-            self._share.grow(len(chunk))
-            if not body:
-                body = chunk
-            elif isinstance(body, bytearray):
-                body += chunk
-            else:
-                body = bytearray(body) + chunk
-            if not event["more_body"]:
+            body = self._grow(body, await self._exchange.read(), bytes_max)
+            if self._exchange.is_whole and not self._exchange.size:
                 return body
+
+    def _grow(self, body: bytes | bytearray, piece: bytes, bytes_max: int) -> bytes | bytearray:
+        """Return the body with another piece, or raise if there is no room for it."""
+        if len(body) + len(piece) > bytes_max:
+            raise _too_large(bytes_max)
+        self._share.grow(len(piece))
+        if not body:
+            return piece
+        if not isinstance(body, bytearray):
+            return bytearray(body) + piece
+        body += piece
+        return body
+
+
+def _parse_query(text: str) -> dict[str, str]:
+    """Return the parameters of a query; of one that is there twice the last counts."""
+    if "%" in text or "+" in text:
+        return dict(parse_qsl(text, keep_blank_values=True))
+    pairs = [part.partition("=") for part in text.split("&")]
+    return {name: value for name, _, value in pairs}
 
 
 def parse_int64(text: str) -> int | None:

@@ -4,7 +4,6 @@ from http import HTTPStatus
 from typing import Any, Final
 
 import msgspec
-from starlette.responses import Response
 
 from goqueue.base.errors import NotSoftDeletedError
 from goqueue.base.limits import SCHEMA_BODY_BYTES_MAX
@@ -13,6 +12,7 @@ from goqueue.core.schemas.schema import SchemaType
 from goqueue.runtime.broker import Broker
 from goqueue.transport.http.call import Call
 from goqueue.transport.http.operation import Operation
+from goqueue.transport.http.reply import Response
 from goqueue.transport.http.schema_views import (
     detail_of,
     read_id,

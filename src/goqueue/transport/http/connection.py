@@ -1,24 +1,30 @@
-"""One HTTP connection: uvicorn's protocol, with bounds on what it leaves unbounded.
+"""One HTTP connection: requests come in, replies go out in the same order.
 
-The head of a request, trailers and every wait on the peer have a limit; and what cannot be parsed
-is answered with JSON like everything else.
+The parser is httptools. The head of a request, trailers and every wait on the peer have a limit;
+and what cannot be parsed is answered with JSON like everything else.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Final
+from urllib.parse import unquote
 
-from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
-from uvicorn.server import ServerState
+import httptools
 
 from goqueue.base.units import KiB
-from goqueue.transport.http.reply import JSON, encode
-from goqueue.wire.http.errors import HEAD_TOO_LARGE, ErrorReply
+from goqueue.observability.logging import get_logger
+from goqueue.transport.http.app import App
+from goqueue.transport.http.exchange import Exchange, Headers
+from goqueue.transport.http.reply import Response, refusal
+from goqueue.wire.http.errors import HEAD_TOO_LARGE
 
 HEAD_BYTES_MAX: Final = 64 * KiB
 """Longest request line with all headers."""
+
+BODY_BYTES_AHEAD: Final = 64 * KiB
+"""So much of a body is taken before somebody asks for it."""
 
 HEAD_SECONDS_MAX: Final = 30
 """Longest wait for the head of a request, once a connection is open."""
@@ -29,112 +35,285 @@ WRITE_SECONDS_MAX: Final = 30
 KEEP_ALIVE_SECONDS: Final = 75
 """How long a connection may lie idle between requests; longer than proxies and clients keep one."""
 
+_GO_ON: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+_CLOSE: Final = b"connection: close\r\n"
+
+log = get_logger("goqueue.http")
+
 
 class HeadTooLargeError(Exception):
     """The head or the trailers of a request are too large."""
 
 
-class HttpConnection(HttpToolsProtocol):
+class Hub:
+    """What the connections of a listener share."""
+
+    def __init__(self, app: App, *, connections_max: int, lost: Callable[[], None]) -> None:
+        self.app = app
+        self.connections_max = connections_max
+        self.lost = lost
+        """Called when a connection is gone."""
+        self.connections: set[HttpConnection] = set()
+        self.tasks: set[asyncio.Task[None]] = set()
+        """Requests that are being answered."""
+        self.date = b""
+        """The header with the time of now."""
+
+    def __repr__(self) -> str:
+        return f"<Hub of {len(self.connections)} connections>"
+
+
+class HttpConnection(asyncio.Protocol):
     """A connection that cannot hold the broker's memory or wait forever."""
 
-    def __init__(
-        self,
-        config: Config,
-        state: ServerState,
-        *,
-        connections_max: int,
-        lost: Callable[[], None],
-    ) -> None:
-        super().__init__(config, state, {}, asyncio.get_running_loop())
-        self._connections_max = connections_max
-        self._lost = lost
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self._loop = asyncio.get_running_loop()
+        self._parser = httptools.HttpRequestParser(self)
+        # What follows a request that ends the connection is not looked at, and no error.
+        self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        self._url = b""
+        self._headers: Headers = []
+        self._is_waiting_to_go_on = False
+        self._latest: Exchange | None = None
+        """The request that is coming in, or came in last."""
+        self._running: Exchange | None = None
+        """The request that is being answered."""
+        self._is_sending = False
+        """Whether a reply has begun and not ended."""
+        self._queue: deque[Exchange] = deque()
+        """Requests that came before those ahead of them were answered."""
         self._silent_bytes = 0
+        self._is_paused = False
+        self._writable: asyncio.Future[None] | None = None
+        """Is there while the peer must read before more is written."""
         self._head_alarm = Alarm(HEAD_SECONDS_MAX, self.abort)
         self._write_alarm = Alarm(WRITE_SECONDS_MAX, self.abort)
+        self._idle_alarm = Alarm(KEEP_ALIVE_SECONDS, self._close)
         self._refusal: tuple[HTTPStatus, str, str] | None = None
+
+    def __repr__(self) -> str:
+        return f"<HttpConnection: {len(self._queue)} requests wait>"
+
+    @property
+    def _is_idle(self) -> bool:
+        return self._latest is None or self._latest.is_answered
 
     # What the transport tells.
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin, unless there are too many already."""
-        super().connection_made(transport)
-        if len(self.connections) > self._connections_max:
+        self._transport = transport
+        self._hub.connections.add(self)
+        if len(self._hub.connections) > self._hub.connections_max:
             self._refusal = (
                 HTTPStatus.SERVICE_UNAVAILABLE,
                 "the broker has as many connections as it may",
                 "overloaded",
             )
-            self.send_400_response("")
+            self._refuse("")
             return
         self._head_alarm.start()
 
-    def connection_lost(self, exc: Exception | None) -> None:
+    def connection_lost(self, _exc: Exception | None) -> None:
         """End."""
-        self._head_alarm.stop()
-        self._write_alarm.stop()
-        super().connection_lost(exc)
-        self._lost()
+        self._hub.connections.discard(self)
+        for alarm in (self._head_alarm, self._write_alarm, self._idle_alarm):
+            alarm.stop()
+        for exchange in (self._running, *self._queue):
+            if exchange is not None:
+                exchange.leave()
+        self._queue.clear()
+        # Both know this connection, and would keep one another in memory for a while.
+        self._latest = self._running = None
+        del self._parser
+        self._let_write()
+        self._hub.lost()
 
     def data_received(self, data: bytes) -> None:
         """Parse, and count what does not get anywhere."""
-        if self.transport.is_closing():
+        if self._transport.is_closing():
             return
+        self._idle_alarm.stop()
         self._silent_bytes += len(data)
-        super().data_received(data)
-        if self.transport.is_closing():
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            # Nothing else is spoken here; the request is answered as if it had not asked.
+            pass
+        except httptools.HttpParserError:
+            self._refuse("Invalid HTTP request received.")
             return
         if self._silent_bytes > HEAD_BYTES_MAX:
             self._refuse_head()
-            self.send_400_response("")
-        elif self.cycle is None or self.cycle.response_complete:
+            self._refuse("")
+        elif self._is_idle:
             self._head_alarm.start()
 
     def pause_writing(self) -> None:
         """Give the peer a while to read on."""
-        super().pause_writing()
+        self._writable = self._loop.create_future()
         self._write_alarm.start()
 
     def resume_writing(self) -> None:
         """Go on: the peer reads."""
         self._write_alarm.stop()
-        super().resume_writing()
+        self._let_write()
+
+    def _let_write(self) -> None:
+        writable, self._writable = self._writable, None
+        if writable is not None and not writable.done():
+            writable.set_result(None)
 
     # What the parser tells.
 
+    def on_message_begin(self) -> None:
+        """Begin a request."""
+        self._url = b""
+        self._headers = []
+        self._is_waiting_to_go_on = False
+
+    def on_url(self, url: bytes) -> None:
+        """Take a piece of the address."""
+        self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header."""
+        name = name.lower()
+        if name == b"expect" and value.lower() == b"100-continue":
+            self._is_waiting_to_go_on = True
+        self._headers.append((name, value))
+
     def on_headers_complete(self) -> None:
         """Take the head if it is not too large."""
-        size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
+        size = len(self._url) + sum([len(name) + len(value) for name, value in self._headers])
         if size > HEAD_BYTES_MAX:
             self._refuse_head()
             raise HeadTooLargeError
         self._silent_bytes = 0
         self._head_alarm.stop()
-        super().on_headers_complete()
+        parser = self._parser
+        address = httptools.parse_url(self._url)
+        path = address.path.decode("ascii")
+        exchange = Exchange(
+            self,
+            parser.get_method().decode("ascii"),
+            unquote(path) if "%" in path else path,
+            address.query or b"",
+            self._headers,
+        )
+        exchange.is_kept_alive = parser.get_http_version() != "1.0" and parser.should_keep_alive()
+        is_free = self._is_idle
+        self._latest = exchange
+        if is_free:
+            self._begin(exchange)
+        else:
+            self._queue.append(exchange)
+            self._pause_reading()
 
     def on_body(self, body: bytes) -> None:
-        """Take a piece of a body."""
+        """Take a piece of a body; what is left of one that was refused is thrown away."""
         self._silent_bytes = 0
-        super().on_body(body)
+        exchange = self._latest
+        assert exchange is not None, "a body has a head"
+        if not exchange.is_answered:
+            exchange.put(body)
+            if exchange.size > BODY_BYTES_AHEAD:
+                self._pause_reading()
 
     def on_message_complete(self) -> None:
         """Take the end of a request."""
         self._silent_bytes = 0
-        super().on_message_complete()
+        assert self._latest is not None, "an end has a head"
+        self._latest.end()
 
-    # Refusing.
+    # What requests ask for.
 
-    def send_400_response(self, msg: str) -> None:
-        """Answer what is no request, and close."""
-        status, text, code = self._refusal or (HTTPStatus.BAD_REQUEST, msg, "protocol_error")
-        body = encode(ErrorReply(error=text, status=status.value, code=code))
-        head = f"content-type: {JSON}\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
-        if self.cycle is None or not self.cycle.response_started or self.cycle.response_complete:
-            self.transport.write(STATUS_LINE[status.value] + head.encode() + body)
-        self.transport.close()
+    def _begin(self, exchange: Exchange) -> None:
+        self._running = exchange
+        task = self._loop.create_task(self._answer(exchange))
+        self._hub.tasks.add(task)
+        task.add_done_callback(self._hub.tasks.discard)
+
+    async def _answer(self, exchange: Exchange) -> None:
+        try:
+            await self._hub.app.answer(exchange)
+        except Exception:
+            log.exception("a reply could not be sent")
+            self.abort()
+
+    def go_on(self, exchange: Exchange) -> None:
+        """Let more of a request come."""
+        if self._transport.is_closing():
+            return
+        if self._is_waiting_to_go_on and exchange is self._latest:
+            self._is_waiting_to_go_on = False
+            self._transport.write(_GO_ON)
+        self._resume_reading()
+
+    async def writable(self) -> None:
+        """Return when the peer has read most of what waits for it, or is gone."""
+        while self._writable is not None:
+            await self._writable
+
+    def write(self, data: bytes) -> None:
+        """Send bytes, or have them wait for the peer."""
+        if not self._transport.is_closing():
+            self._transport.write(data)
+
+    def head(self, response: Response, *, is_last: bool) -> bytes:
+        """Return the head of a reply."""
+        self._is_waiting_to_go_on = False
+        self._is_sending = True
+        return response.head + self._hub.date + (_CLOSE if is_last else b"") + b"\r\n"
+
+    def finish(self, exchange: Exchange) -> None:
+        """Take the next request, now that one has its reply; or close."""
+        self._is_sending = False
+        self._running = None
+        if not exchange.is_kept_alive:
+            self._transport.close()
+        if self._transport.is_closing():
+            return
+        self._resume_reading()
+        if self._queue:
+            self._begin(self._queue.popleft())
+        else:
+            self._idle_alarm.start()
+
+    def _pause_reading(self) -> None:
+        if not self._is_paused:
+            self._is_paused = True
+            self._transport.pause_reading()
+
+    def _resume_reading(self) -> None:
+        if self._is_paused:
+            self._is_paused = False
+            self._transport.resume_reading()
+
+    # Ending.
+
+    def shutdown(self) -> None:
+        """Close when what has come in is answered."""
+        if self._latest is None or self._latest.is_answered:
+            self._close()
+        else:
+            self._latest.is_kept_alive = False
 
     def abort(self) -> None:
         """Close without sending what is left."""
-        self.transport.abort()
+        self._transport.abort()
+
+    def _close(self) -> None:
+        self._transport.close()
+
+    def _refuse(self, text: str) -> None:
+        """Answer what is no request, and close."""
+        status, text, code = self._refusal or (HTTPStatus.BAD_REQUEST, text, "protocol_error")
+        reply = refusal(status, text, code=code)
+        if not self._is_sending:
+            self._transport.write(self.head(reply, is_last=True) + reply.body)
+        self._transport.close()
 
     def _refuse_head(self) -> None:
         self._refusal = (

@@ -5,7 +5,6 @@ from http import HTTPStatus
 from typing import Final
 
 import msgspec
-from starlette.responses import Response
 
 from goqueue.base.ids import PartitionId, TopicName, TopicPartition
 from goqueue.base.units import format_duration_ms
@@ -24,7 +23,7 @@ from goqueue.transport.http.group_views import (
 )
 from goqueue.transport.http.groups import TAG
 from goqueue.transport.http.operation import Operation, Parameter
-from goqueue.transport.http.reply import json_reply
+from goqueue.transport.http.reply import Response, json_reply
 from goqueue.wire.http.groups import (
     AssignmentReply,
     CooperativeDetail,

@@ -4,7 +4,6 @@ from http import HTTPStatus
 from typing import Final
 
 import msgspec
-from starlette.responses import Response
 
 from goqueue.base.errors import DelayedNotFoundError, InvalidRequestError, TopicNotFoundError
 from goqueue.base.limits import DELAYED_PAGE_MAX
@@ -14,7 +13,7 @@ from goqueue.runtime.broker import Broker
 from goqueue.transport.http.call import Call, parse_int64
 from goqueue.transport.http.drafts import read_due_us
 from goqueue.transport.http.operation import Operation, Parameter
-from goqueue.transport.http.reply import json_reply
+from goqueue.transport.http.reply import Response, json_reply
 from goqueue.transport.http.topics import find_topic
 from goqueue.wire.http.delayed import (
     DelayedCanceled,

@@ -4,7 +4,6 @@ from http import HTTPStatus
 from typing import Final
 
 import msgspec
-from starlette.responses import Response
 
 from goqueue.base.errors import InvalidRequestError, TopicNotFoundError
 from goqueue.base.limits import HTTP_READ_MESSAGES_MAX, REDRIVES_DEFAULT
@@ -17,7 +16,7 @@ from goqueue.transport.http.call import Call, parse_int64
 from goqueue.transport.http.dlq_views import read_filter, write_job, write_letter
 from goqueue.transport.http.drafts import BASE64, TEXT
 from goqueue.transport.http.operation import Operation, Parameter
-from goqueue.transport.http.reply import json_reply
+from goqueue.transport.http.reply import Response, json_reply
 from goqueue.wire.http.dlq import (
     DeadLetterPage,
     DlqList,

@@ -5,7 +5,6 @@ from http import HTTPStatus
 from typing import Final
 
 import msgspec
-from starlette.responses import Response
 
 from goqueue.base.units import format_duration_ms
 from goqueue.core.groups.options import HEARTBEAT_INTERVAL_MS
@@ -20,7 +19,7 @@ from goqueue.transport.http.group_views import (
     required_member,
 )
 from goqueue.transport.http.operation import Operation, Parameter
-from goqueue.transport.http.reply import json_reply
+from goqueue.transport.http.reply import Response, json_reply
 from goqueue.wire.http.groups import (
     GroupDeleted,
     GroupDetail,

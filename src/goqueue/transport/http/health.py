@@ -8,8 +8,6 @@ from http import HTTPStatus
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
-from starlette.responses import Response
-
 from goqueue.base.errors import GoQueueError
 from goqueue.base.limits import FRAME_BYTES_MAX
 from goqueue.base.units import SECOND_MS, format_duration_ms, format_size_bytes
@@ -18,7 +16,7 @@ from goqueue.observability.metrics import CONTENT_TYPE
 from goqueue.runtime.broker import Broker
 from goqueue.transport.http.call import Call
 from goqueue.transport.http.operation import Answer, Operation, Parameter
-from goqueue.transport.http.reply import json_reply, raw_reply, refusal
+from goqueue.transport.http.reply import Response, json_reply, raw_reply, refusal
 from goqueue.wire.http.errors import ErrorReply
 from goqueue.wire.http.health import (
     Alive,

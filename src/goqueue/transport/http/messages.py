@@ -4,7 +4,6 @@ from http import HTTPStatus
 from typing import Final
 
 import msgspec
-from starlette.responses import Response
 
 from goqueue.base.errors import (
     GoQueueError,
@@ -19,7 +18,7 @@ from goqueue.runtime.topic import Topic
 from goqueue.transport.http.call import Call, decode
 from goqueue.transport.http.drafts import check_count, draft_all, read_caller, read_plain
 from goqueue.transport.http.operation import Operation
-from goqueue.transport.http.reply import json_reply
+from goqueue.transport.http.reply import Response, json_reply
 from goqueue.transport.http.topics import find_topic
 from goqueue.wire.http.errors import status_of
 from goqueue.wire.http.messages import (

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
-from starlette.responses import Response
-
 from goqueue.transport.http.call import Call
+from goqueue.transport.http.reply import Response
 from goqueue.wire.http.errors import ErrorReply
 
 Answer = Callable[[Call], Awaitable[Response]]

@@ -10,14 +10,12 @@ from http import HTTPStatus
 from importlib.resources import files
 from typing import Any, Final
 
-from starlette.responses import Response
-
 from goqueue.runtime.broker import Broker
 from goqueue.transport.http.call import Call
 from goqueue.transport.http.health import package_version
 from goqueue.transport.http.openapi import build_document
 from goqueue.transport.http.operation import Answer, Operation
-from goqueue.transport.http.reply import JSON, encode, raw_reply
+from goqueue.transport.http.reply import JSON, Response, encode, raw_reply
 
 TAG: Final = "pages"
 HTML: Final = "text/html; charset=utf-8"

@@ -3,8 +3,6 @@
 from http import HTTPStatus
 from typing import Final
 
-from starlette.responses import Response
-
 from goqueue.base.errors import InvalidRequestError
 from goqueue.base.limits import FETCH_WAIT_MS_MAX, HTTP_READ_MESSAGES_MAX
 from goqueue.base.units import SECOND_MS
@@ -16,7 +14,7 @@ from goqueue.transport.http.operation import Operation, Parameter
 from goqueue.transport.http.poll_messages import write_part
 from goqueue.transport.http.poll_wait import PollWait
 from goqueue.transport.http.reading import LIMIT_DEFAULT, READ_BYTES_MAX
-from goqueue.transport.http.reply import json_reply, refusal
+from goqueue.transport.http.reply import Response, json_reply, refusal
 from goqueue.wire.http.errors import METHOD_NOT_ALLOWED
 from goqueue.wire.http.polling import PolledMessage, PollReply
 

@@ -2,21 +2,31 @@
 
 import binascii
 from collections.abc import Iterable, Sequence
-from itertools import repeat
+from functools import cached_property
+from itertools import groupby, repeat
 
 import msgspec
 import numpy as np
 import pyarrow as pa
+from pyroaring import BitMap64
 
 from goqueue.base.ids import Offset
-from goqueue.core.delivery.runs import Numbers, Written, array_of, numbers_in, set_of
+from goqueue.core.delivery.runs import (
+    Numbers,
+    array_of,
+    is_ascending,
+    list_in,
+    numbers_in,
+    set_of,
+)
 from goqueue.core.record.batch import decode_batch
-from goqueue.core.record.columns import fields_of, microseconds
-from goqueue.core.record.cut import rows_at
+from goqueue.core.record.columns import fields_of
+from goqueue.core.record.cut import rows_at, times_in
 from goqueue.core.record.frame import CONTROL, Buffer, read_header
 from goqueue.core.record.message import PRIORITY_NAMES, Message, Priority
 from goqueue.core.record.row import Row
 from goqueue.core.tracing.traceparent import HEADER, traceparents_of
+from goqueue.runtime.delivery_read import Apart
 from goqueue.runtime.leasing import Leased
 from goqueue.transport.http.stored import write_base64, write_text
 from goqueue.wire.http.polling import PolledMessage
@@ -32,8 +42,11 @@ class _Writer:
         self._start, self._end = f"{self._topic}:{self._partition}:", f":{part.nonce:016x}"
         self._is_base64 = is_base64
         self._order = part.order
-        self._wanted = set_of(part.order)
         self.written: list[PolledMessage] = []
+
+    @cached_property
+    def _wanted(self) -> BitMap64:
+        return set_of(self._order)
 
     def take(self, buffer: Buffer) -> None:
         """Write the messages of frames that are leased; others may lie between them."""
@@ -56,27 +69,31 @@ class _Writer:
             message = msgspec.structs.replace(message, headers=row.headers_with_trace)
         self._write(message)
 
-    def take_gathered(self, buffer: Buffer, gathered: Written) -> None:
+    def take_apart(self, apart: Apart) -> None:
         """Write the messages of a batch that lie far apart in the log."""
-        batch = decode_batch(read_header(buffer), memoryview(buffer))
-        self._take_rows(batch, numbers_in(gathered), is_all=gathered == self._order)
+        if apart.offsets == self._order:
+            self._write_rows(apart.batch, list_in(apart.offsets))
+        else:
+            self._take_some(apart.batch, numbers_in(apart.offsets))
 
     def _take_batch(self, batch: pa.RecordBatch, offset: Offset) -> None:
         begin = max(self._wanted.min(), offset)
         end = min(self._wanted.max() + 1, offset + batch.num_rows)
         if begin < end:
-            is_all = self._wanted.range_cardinality(begin, end) == end - begin
             rows = batch.slice(begin - offset, end - begin)
-            self._take_rows(rows, np.arange(begin, end), is_all=is_all)
+            if self._wanted.range_cardinality(begin, end) == end - begin:
+                self._write_rows(rows, list(range(begin, end)))
+            else:
+                self._take_some(rows, np.arange(begin, end))
 
-    def _take_rows(self, batch: pa.RecordBatch, offsets: Numbers, *, is_all: bool) -> None:
+    def _take_some(self, batch: pa.RecordBatch, offsets: Numbers) -> None:
         """Write those rows of a batch that are leased."""
-        if not is_all:
-            is_wanted = np.isin(offsets, array_of(self._wanted), assume_unique=True)
-            batch, offsets = rows_at(batch, np.flatnonzero(is_wanted)), offsets[is_wanted]
-        numbers: list[int] = offsets.tolist()
+        is_wanted = np.isin(offsets, array_of(self._wanted), assume_unique=True)
+        self._write_rows(rows_at(batch, np.flatnonzero(is_wanted)), offsets[is_wanted].tolist())
+
+    def _write_rows(self, batch: pa.RecordBatch, numbers: list[int]) -> None:
         is_plain = not self._failures and not self._is_base64
-        if is_plain and "headers" not in batch.schema.names and self._write_plain(batch, numbers):
+        if is_plain and self._write_plain(batch, numbers):
             return
         topic, partition = repeat(self._topic), repeat(self._partition)
         for message in map(Message, topic, partition, numbers, *fields_of(batch)):
@@ -84,19 +101,22 @@ class _Writer:
 
     def _write_plain(self, batch: pa.RecordBatch, offsets: Sequence[int]) -> bool:
         """Write a batch by columns, which takes half the time; tell if it is not all text."""
-        start, end = self._start, f":1{self._end}"
+        names = batch.schema.names
+        if "headers" in names:
+            return False
         lanes: Iterable[str] = repeat(PRIORITY_NAMES[Priority.NORMAL])
-        if "priority" in batch.schema.names:
+        if "priority" in names:
             lanes = [PRIORITY_NAMES[lane] for lane in batch.column("priority").to_pylist()]
         try:
             values = _texts(batch.column("value"))
             keys = [key or None for key in _texts(batch.column("key"))]
         except UnicodeDecodeError:
             return False
+        start, end = self._start, f":1{self._end}"
         self.written += map(
             PolledMessage,
             offsets,
-            _moments(batch.column("timestamp")),
+            _moments(times_in(batch)),
             values,
             [f"{start}{offset}{end}" for offset in offsets],
             repeat(self._topic),
@@ -117,46 +137,47 @@ class _Writer:
 def write_part(part: Leased, *, is_base64: bool) -> list[PolledMessage]:
     """Return the messages of one lease."""
     writer = _Writer(part, is_base64=is_base64)
-    for buffer in part.frames[:-1] if part.gathered else part.frames:
+    for buffer in part.frames:
         writer.take(buffer)
-    if part.gathered:
-        writer.take_gathered(part.frames[-1], part.gathered)
+    if part.apart is not None:
+        writer.take_apart(part.apart)
     if part.traced:
         _add_traces(writer.written, part)
-    order = numbers_in(part.order)
-    is_in_order = part.gathered in (b"", part.order) and bool((order[1:] > order[:-1]).all())
-    if is_in_order and len(writer.written) == len(order):
+    is_one_piece = part.apart is None or not part.frames
+    is_in_order = is_one_piece and is_ascending(part.order)
+    if is_in_order and len(writer.written) == part.rows:
         return writer.written
     by_offset = {message.offset: message for message in writer.written}
-    return [by_offset[offset] for offset in order.tolist()]
+    return [by_offset[offset] for offset in list_in(part.order)]
 
 
 def _add_traces(written: list[PolledMessage], part: Leased) -> None:
     """Give messages that are traced the header of their trace."""
     traces = traceparents_of(part.tag, numbers_in(part.traced))
-    for row, message in enumerate(written):
-        text = traces.get(message.offset)
-        if text is not None:
-            if message.headers_encoding is not None:
-                text = binascii.b2a_base64(text.encode(), newline=False).decode()
-            headers = {**(message.headers or {}), HEADER: text}
-            written[row] = msgspec.structs.replace(message, headers=headers)
+    for row in [row for row, message in enumerate(written) if message.offset in traces]:
+        message = written[row]
+        text = traces[message.offset]
+        if message.headers_encoding is not None:
+            text = binascii.b2a_base64(text.encode(), newline=False).decode()
+        headers = {**(message.headers or {}), HEADER: text}
+        written[row] = msgspec.structs.replace(message, headers=headers)
 
 
 def _texts(column: pa.Array) -> list[str | None]:
     """Return a column of bytes as text, or raise UnicodeDecodeError."""
-    return [one if one is None else one.decode() for one in column.to_pylist()]
+    texts: list[str | None] = column.view(pa.utf8()).to_pylist()
+    return texts
 
 
-def _moments(column: pa.Array) -> list[str]:
+def _moments(times_us: Numbers) -> list[str]:
     """Return a column of times as text; neighbours mostly share their second."""
-    known, whole = -1, ""
+    times: list[int] = times_us.tolist()
     moments: list[str] = []
-    for time_us in microseconds(column):
-        second, fraction = divmod(time_us or 0, SECOND_US)
-        if second != known:
-            known, whole = second, format_time_us(second * SECOND_US).partition(".")[0]
-        moments.append(f"{whole}.{fraction:06d}000Z")
+    for second, run in groupby(times, SECOND_US.__rfloordiv__):
+        whole = format_time_us(second * SECOND_US).partition(".")[0]
+        # The leading one keeps the zeros of the fraction.
+        behind = (second - 1) * SECOND_US
+        moments += [f"{whole}.{str(time_us - behind)[1:]}000Z" for time_us in run]
     return moments
 
 

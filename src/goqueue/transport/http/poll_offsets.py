@@ -5,7 +5,6 @@ from http import HTTPStatus
 from typing import Final
 
 import msgspec
-from starlette.responses import Response
 
 from goqueue.base.errors import GroupNotFoundError, InvalidRequestError
 from goqueue.base.ids import Offset, PartitionId, TopicName, TopicPartition
@@ -15,7 +14,7 @@ from goqueue.runtime.broker import Broker
 from goqueue.runtime.progress import Progress
 from goqueue.transport.http.call import Call, parse_int64
 from goqueue.transport.http.operation import Operation
-from goqueue.transport.http.reply import json_reply
+from goqueue.transport.http.reply import Response, json_reply
 from goqueue.wire.http.group_offsets import (
     GroupLag,
     GroupOffsets,

@@ -7,7 +7,8 @@ from typing import Any, Final
 from goqueue.base.errors import GoQueueError
 from goqueue.runtime.broker import Broker
 from goqueue.runtime.polling import Demand, Polled
-from goqueue.transport.http.call import Call, DisconnectedError
+from goqueue.transport.http.call import Call
+from goqueue.transport.http.exchange import DisconnectedError
 
 LIVE_SIGNS: Final = 3
 """How often, in one session's time, a member that waits counts as heard of."""
@@ -25,6 +26,12 @@ class PollWait:
     async def run(self, generation: int | None, demand: Demand) -> Polled:
         """Return what was leased; when the client goes away nothing stays leased for it."""
         consume = self._broker.consume
+        polled = await consume.poll_ready(self._group, self._member, generation, demand)
+        if polled is not None:
+            if self._call.is_gone:
+                consume.give_back(self._group, polled)
+                raise DisconnectedError
+            return polled
         poll = asyncio.ensure_future(consume.poll(self._group, self._member, generation, demand))
         gone = asyncio.ensure_future(self._call.gone())
         try:

@@ -2,8 +2,6 @@
 
 from typing import Final
 
-from starlette.responses import Response
-
 from goqueue.base.ids import Offset
 from goqueue.base.limits import PRIORITIES
 from goqueue.base.names import is_internal
@@ -15,7 +13,7 @@ from goqueue.runtime.progress import time_at
 from goqueue.runtime.topic import Topic
 from goqueue.transport.http.call import Call
 from goqueue.transport.http.operation import Operation
-from goqueue.transport.http.reply import json_reply
+from goqueue.transport.http.reply import Response, json_reply
 from goqueue.wire.http.delayed import (
     DelayStats,
     PartitionPriorities,

@@ -5,8 +5,6 @@ from http import HTTPStatus
 from itertools import chain, islice
 from typing import Final
 
-from starlette.responses import Response
-
 from goqueue.base.errors import InvalidRequestError
 from goqueue.base.ids import Offset
 from goqueue.base.limits import HTTP_READ_MESSAGES_MAX
@@ -18,7 +16,7 @@ from goqueue.runtime.sight import Lens
 from goqueue.transport.http.call import Call, parse_int64
 from goqueue.transport.http.drafts import BASE64, TEXT
 from goqueue.transport.http.operation import Operation, Parameter
-from goqueue.transport.http.reply import json_reply
+from goqueue.transport.http.reply import Response, json_reply
 from goqueue.transport.http.stored import write_base64, write_text
 from goqueue.transport.http.topics import find_topic
 from goqueue.wire.http.messages import HiddenOffsets, MessagePage, MissingRange

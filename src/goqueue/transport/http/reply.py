@@ -1,20 +1,52 @@
 """Replies: JSON with the headers every answer carries, and errors in their one shape."""
 
+import re
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, Final
 
 import msgspec
-from starlette.responses import Response
 
 from goqueue.base.errors import GoQueueError
 from goqueue.wire.http.errors import ErrorReply, status_of
 
 JSON: Final = "application/json"
 RETRY_AFTER_SECONDS: Final = 1
-_COMMON: Final = [(b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store")]
+_COMMON: Final = "x-content-type-options: nosniff\r\ncache-control: no-store\r\n"
+_STATUS_LINES: Final = {one.value: f"HTTP/1.1 {one.value} {one.phrase}\r\n" for one in HTTPStatus}
+_HEADER: Final = re.compile(r"[!#-'*+.0-9A-Z^-z|~-]+: [\t -~\x80-\xff]*")
 
 encode: Final = msgspec.json.Encoder().encode
+
+
+class Response:
+    """An answer: its status, its headers and its whole body."""
+
+    __slots__ = ("body", "head", "is_last", "status")
+
+    def __init__(
+        self,
+        body: bytes,
+        status: HTTPStatus,
+        media_type: str,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        self.status = status
+        self.body = body
+        self.is_last = False
+        """Whether the connection is closed behind it."""
+        head = (
+            f"{_STATUS_LINES[status]}content-type: {media_type}\r\n"
+            f"content-length: {len(body)}\r\n{_COMMON}"
+        )
+        for name, value in headers.items() if headers else ():
+            line = f"{name.lower()}: {value}"
+            assert _HEADER.fullmatch(line), "a header is one line"
+            head += f"{line}\r\n"
+        self.head = head.encode("latin-1")
+
+    def __repr__(self) -> str:
+        return f"<Response {self.status.value}: {len(self.body)} bytes>"
 
 
 def json_reply(
@@ -23,7 +55,7 @@ def json_reply(
     headers: Mapping[str, str] | None = None,
 ) -> Response:
     """Answer with a value as JSON."""
-    return raw_reply(encode(value), status, media_type=JSON, headers=headers)
+    return Response(encode(value), status, JSON, headers)
 
 
 def raw_reply(
@@ -34,9 +66,8 @@ def raw_reply(
     headers: Mapping[str, str] | None = None,
 ) -> Response:
     """Answer with bytes."""
-    response = Response(body, status, headers, media_type)
-    response.raw_headers += _COMMON
-    return response
+    body = body.encode() if isinstance(body, str) else body
+    return Response(body, status, media_type, headers)
 
 
 def error_reply(error: GoQueueError) -> Response:

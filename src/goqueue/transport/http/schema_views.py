@@ -8,7 +8,6 @@ from http import HTTPStatus
 from typing import Any, Final
 
 import msgspec
-from starlette.responses import Response
 
 from goqueue.base.errors import GoQueueError, InvalidRequestError, InvalidVersionError
 from goqueue.base.ids import SchemaVersion, SubjectName
@@ -16,7 +15,7 @@ from goqueue.base.limits import SCHEMA_BODY_BYTES_MAX
 from goqueue.core.schemas.registry import Registry
 from goqueue.core.schemas.schema import Reference, Schema, Stored, read_schema
 from goqueue.transport.http.call import Call
-from goqueue.transport.http.reply import JSON, encode, raw_reply
+from goqueue.transport.http.reply import JSON, Response, encode, raw_reply
 from goqueue.wire.http.schemas import (
     MEDIA_TYPE,
     ReferenceText,

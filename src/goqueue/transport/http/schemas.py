@@ -4,7 +4,6 @@ from http import HTTPStatus
 from typing import Any, Final
 
 import msgspec
-from starlette.responses import Response
 
 from goqueue.base.limits import SCHEMA_BODY_BYTES_MAX
 from goqueue.base.names import is_internal
@@ -15,6 +14,7 @@ from goqueue.core.schemas.subject import Subject
 from goqueue.runtime.broker import Broker
 from goqueue.transport.http.call import Call
 from goqueue.transport.http.operation import Operation, Parameter
+from goqueue.transport.http.reply import Response
 from goqueue.transport.http.schema_views import (
     detail_of,
     read_id,

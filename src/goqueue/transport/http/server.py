@@ -4,14 +4,11 @@ import asyncio
 from email.utils import formatdate
 from typing import Final
 
-from uvicorn.config import Config
-from uvicorn.server import ServerState
-
 from goqueue.base.units import SECOND_MS
 from goqueue.runtime.broker import Broker
 from goqueue.transport.http.api import operations
-from goqueue.transport.http.app import build_app
-from goqueue.transport.http.connection import KEEP_ALIVE_SECONDS, HttpConnection
+from goqueue.transport.http.app import App
+from goqueue.transport.http.connection import HttpConnection, Hub
 
 BACKLOG: Final = 1_024
 
@@ -21,26 +18,18 @@ class HttpServer:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._config = Config(
-            build_app(operations(broker)),
-            interface="asgi3",
-            http=HttpConnection,
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            log_level="critical",
-            access_log=False,
-            proxy_headers=False,
-            timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        self._hub = Hub(
+            App(operations(broker)),
+            connections_max=broker.config.connections_max,
+            lost=self._count_down,
         )
-        self._state = ServerState()
         self._server: asyncio.Server | None = None
         self._address = ""
         self._date_timer: asyncio.TimerHandle | None = None
         self._all_gone = asyncio.Event()
 
     def __repr__(self) -> str:
-        return f"<HttpServer on {self._address}: {len(self._state.connections)} connections>"
+        return f"<HttpServer on {self._address}: {len(self._hub.connections)} connections>"
 
     @property
     def address(self) -> str:
@@ -49,7 +38,6 @@ class HttpServer:
 
     async def start(self, listener: str) -> None:
         """Listen on ``host:port``; port 0 takes a free one."""
-        self._config.load()
         host, _, port = listener.rpartition(":")
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
@@ -68,7 +56,7 @@ class HttpServer:
             self._date_timer.cancel()
         # Nobody waits any longer for messages that would not be settled here.
         self._broker.consume.ledgers.stop()
-        for connection in list(self._state.connections):
+        for connection in list(self._hub.connections):
             connection.shutdown()
         await self._drain(self._broker.config.shutdown_timeout_ms / SECOND_MS)
         await server.wait_closed()
@@ -77,31 +65,25 @@ class HttpServer:
         deadline = asyncio.get_running_loop().time() + timeout_seconds
         try:
             async with asyncio.timeout_at(deadline):
-                while self._state.connections:
+                while self._hub.connections:
                     self._all_gone.clear()
                     await self._all_gone.wait()
-                if self._state.tasks:
-                    await asyncio.wait(self._state.tasks)
+                if self._hub.tasks:
+                    await asyncio.wait(self._hub.tasks)
         except TimeoutError:
-            for task in list(self._state.tasks):
+            for task in list(self._hub.tasks):
                 task.cancel()
-            for connection in list(self._state.connections):
-                assert isinstance(connection, HttpConnection), "nothing else is accepted"
+            for connection in list(self._hub.connections):
                 connection.abort()
 
     def _accept(self) -> HttpConnection:
-        return HttpConnection(
-            self._config,
-            self._state,
-            connections_max=self._broker.config.connections_max,
-            lost=self._count_down,
-        )
+        return HttpConnection(self._hub)
 
     def _count_down(self) -> None:
-        if not self._state.connections:
+        if not self._hub.connections:
             self._all_gone.set()
 
     def _keep_date(self) -> None:
         now = formatdate(self._broker.clock.now_ms() / SECOND_MS, usegmt=True)
-        self._state.default_headers = [(b"date", now.encode())]
+        self._hub.date = b"date: %b\r\n" % now.encode()
         self._date_timer = asyncio.get_running_loop().call_later(1, self._keep_date)

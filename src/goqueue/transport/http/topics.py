@@ -5,7 +5,6 @@ from http import HTTPStatus
 from typing import Any, Final
 
 import msgspec
-from starlette.responses import Response
 
 from goqueue.base.errors import InvalidNameError, InvalidRequestError, TopicNotFoundError
 from goqueue.base.limits import PARTITIONS_MAX, RETENTION_MS_MAX
@@ -15,7 +14,7 @@ from goqueue.runtime.broker import Broker
 from goqueue.runtime.topic import Topic
 from goqueue.transport.http.call import Call
 from goqueue.transport.http.operation import Operation
-from goqueue.transport.http.reply import json_reply
+from goqueue.transport.http.reply import Response, json_reply
 from goqueue.wire.http.topics import (
     OffsetRange,
     PartitionList,

@@ -3,8 +3,6 @@
 from http import HTTPStatus
 from typing import Any, Final
 
-from starlette.responses import Response
-
 from goqueue.base.errors import InvalidRequestError
 from goqueue.base.limits import TRACE_PAGE_MAX
 from goqueue.base.units import NS_PER_MS, NS_PER_US, parse_duration_ms
@@ -16,7 +14,7 @@ from goqueue.core.tracing.timeline import Trace
 from goqueue.runtime.broker import Broker
 from goqueue.transport.http.call import Call
 from goqueue.transport.http.operation import Operation, Parameter
-from goqueue.transport.http.reply import json_reply
+from goqueue.transport.http.reply import Response, json_reply
 from goqueue.wire.http.traces import (
     TraceFilter,
     TraceList,

@@ -6,7 +6,6 @@ from http import HTTPStatus
 from typing import Final
 
 import msgspec
-from starlette.responses import Response
 
 from goqueue.base.errors import (
     GoQueueError,
@@ -28,7 +27,7 @@ from goqueue.runtime.places import outcomes_of
 from goqueue.transport.http.call import Call, parse_int64
 from goqueue.transport.http.drafts import draft_one, read_caller
 from goqueue.transport.http.operation import Operation
-from goqueue.transport.http.reply import json_reply
+from goqueue.transport.http.reply import Response, json_reply
 from goqueue.transport.http.topics import find_topic
 from goqueue.wire.http.messages import PublishMessage
 from goqueue.wire.http.transactions import (

@@ -39,8 +39,12 @@ class QueueOperations:
         demand = Demand(call.limit, call.bytes_max, call.wait_ms, beside.room)
         # Another generation is told in the reply: what a member still owns it may go on reading.
         polled = await self._broker.consume.poll(call.group, call.member, None, demand)
-        payload: list[Buffer] = [frame for part in polled.parts for frame in part.frames]
-        parts = [_polled_part(part) for part in polled.parts]
+        payload: list[Buffer] = []
+        parts: list[queue_calls.PolledPart] = []
+        for part in polled.parts:
+            frames = part.packed()
+            payload += frames
+            parts.append(_polled_part(part, size=sum(map(len, frames))))
         header = queue_calls.Polled(polled.generation, polled.lease_ms, parts)
         return Reply(header, payload, partial(self._broker.consume.give_back, call.group, polled))
 
@@ -106,12 +110,12 @@ def _settled(settling: Settling) -> Reply:
     return Reply(queue_calls.Settled([settled_part(outcome) for outcome in settling.outcomes]))
 
 
-def _polled_part(part: Leased) -> queue_calls.PolledPart:
+def _polled_part(part: Leased, *, size: int) -> queue_calls.PolledPart:
     name = part.partition
     return queue_calls.PolledPart(
         name.topic,
         name.partition,
-        part.size,
+        size,
         part.nonce,
         part.order,
         list(part.failures.items()),

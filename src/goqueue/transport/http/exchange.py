@@ -1,0 +1,155 @@
+"""One request and its reply, as they come and go on a connection."""
+
+import asyncio
+from typing import Final, Protocol
+
+from goqueue.base.units import KiB
+from goqueue.transport.http.reply import Response
+
+Headers = list[tuple[bytes, bytes]]
+
+SEND_BYTES: Final = 256 * KiB
+"""How much of a reply is handed to the socket at a time."""
+
+
+class DisconnectedError(Exception):
+    """Nobody waits for the answer any more."""
+
+
+class Link(Protocol):
+    """The connection of a request, as far as the request has to do with it."""
+
+    def go_on(self, exchange: "Exchange") -> None:
+        """Let more of the request come."""
+        ...
+
+    def write(self, data: bytes) -> None:
+        """Send bytes, or have them wait for the peer."""
+        ...
+
+    async def writable(self) -> None:
+        """Return when the peer has read most of what waits for it, or is gone."""
+        ...
+
+    def head(self, response: Response, *, is_last: bool) -> bytes:
+        """Return the head of a reply."""
+        ...
+
+    def finish(self, exchange: "Exchange") -> None:
+        """Take notice that a request has its reply."""
+        ...
+
+
+class Exchange:
+    """A request: its head is here, its body may still be on its way."""
+
+    __slots__ = (
+        "_link",
+        "_news",
+        "_pieces",
+        "headers",
+        "is_answered",
+        "is_gone",
+        "is_kept_alive",
+        "is_whole",
+        "method",
+        "path",
+        "query",
+        "size",
+    )
+
+    def __init__(self, link: Link, method: str, path: str, query: bytes, headers: Headers) -> None:
+        self._link = link
+        self.method = method
+        self.path = path
+        self.query = query
+        self.headers = headers
+        self.is_kept_alive = True
+        """Whether the connection serves another request behind this one."""
+        self.is_whole = False
+        """Whether all of it is here."""
+        self.is_gone = False
+        """Whether the peer is gone, and nobody waits for the reply."""
+        self.is_answered = False
+        self.size = 0
+        """How many bytes of the body are here and were not taken yet."""
+        self._pieces: list[bytes] = []
+        self._news: asyncio.Future[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"<Exchange {self.method} {self.path}>"
+
+    # What the connection tells.
+
+    def put(self, piece: bytes) -> None:
+        """Take a piece of the body."""
+        self._pieces.append(piece)
+        self.size += len(piece)
+        self._tell()
+
+    def end(self) -> None:
+        """Take the end of the request."""
+        self.is_whole = True
+        self._tell()
+
+    def leave(self) -> None:
+        """Take notice that the peer is gone."""
+        self.is_gone = True
+        self._tell()
+
+    def _tell(self) -> None:
+        if self._news is not None and not self._news.done():
+            self._news.set_result(None)
+
+    # What an operation asks for.
+
+    def take(self) -> bytes:
+        """Return what has come of the body since it was asked for last."""
+        pieces, self._pieces, self.size = self._pieces, [], 0
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    async def read(self) -> bytes:
+        """Return the next piece of the body, which may be empty where the body ends; or raise."""
+        if not self.is_whole:
+            self._link.go_on(self)
+        while not (self._pieces or self.is_whole or self.is_gone):
+            await self._wait()
+        if self.is_gone:
+            raise DisconnectedError
+        return self.take()
+
+    async def gone(self) -> None:
+        """Return when nobody waits for the answer any more. For requests without a body."""
+        self._link.go_on(self)
+        while not self.is_gone:
+            await self._wait()
+
+    async def _wait(self) -> None:
+        self._news = asyncio.get_running_loop().create_future()
+        try:
+            await self._news
+        finally:
+            self._news = None
+
+    async def send(self, response: Response) -> None:
+        """Send the reply; a large one in pieces, so that it lies in our room and not elsewhere."""
+        if not await self._may_write():
+            return
+        self.is_kept_alive = self.is_kept_alive and not response.is_last
+        head = self._link.head(response, is_last=not self.is_kept_alive)
+        body = b"" if self.method == "HEAD" else response.body
+        if len(body) <= SEND_BYTES:
+            self._link.write(head + body)
+        else:
+            self._link.write(head)
+            for start in range(0, len(body), SEND_BYTES):
+                if not await self._may_write():
+                    return
+                self._link.write(body[start : start + SEND_BYTES])
+        self.is_answered = True
+        self._link.finish(self)
+
+    async def _may_write(self) -> bool:
+        """Tell, when the peer has read on, whether it is still there."""
+        await self._link.writable()
+        return not self.is_gone
