@@ -95,6 +95,10 @@ class GoQueueClient(Client):
         # The more is fetched ahead, the longer a busy key waits for its next message.
         return self._consume(topic, count, ordering="key", prefetch=KEYED_PREFETCH_MESSAGES)
 
+    def consume_as_by_key(self, topic: str, *, count: int) -> float:
+        """Do the same without an order."""
+        return self._consume(topic, count, ordering="none", prefetch=KEYED_PREFETCH_MESSAGES)
+
     def _consume(
         self, topic: str, count: int, *, ordering: str, prefetch: int = PREFETCH_MESSAGES
     ) -> float:
