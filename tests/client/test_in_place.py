@@ -1,7 +1,9 @@
 """Readers beside the broker: they read its files, and get just what they would get through it."""
 
+import contextlib
 import os
 import threading
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -9,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import goqueue
-from goqueue.base.errors import DataLossError
+from goqueue.base.errors import ClosedError, DataLossError
 from goqueue.client import in_place
 from goqueue.client.chunks import IN_PLACE_MESSAGES_MIN
 from goqueue.client.in_place import LocalFiles, NotInPlaceError
@@ -60,6 +62,14 @@ def numbers(client: goqueue.Client, topic: str, **options: object) -> list[int]:
 
 def log_files(served: Served, topic: str) -> list[Path]:
     return sorted((served.data_dir / "logs" / topic / "0").glob("*.log"))
+
+
+def open_files(process: int) -> list[str]:
+    files: list[str] = []
+    for link in Path(f"/proc/{process}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            files.append(str(link.readlink()))
+    return files
 
 
 def test_much_is_read_from_the_files(client: goqueue.Client, readings: list[int]) -> None:
@@ -242,7 +252,7 @@ def test_a_reader_leaves_nothing_open(served: Served, client: goqueue.Client) ->
     fill(client, "tidy", partitions=1)
 
     def traces() -> tuple[set[str], int]:
-        files = {str(link.readlink()) for link in _descriptors()}
+        files = set(open_files(os.getpid()))
         threads = sum(thread.name.startswith("goqueue-files") for thread in threading.enumerate())
         return {file for file in files if "/logs/tidy/" in file}, threads
 
@@ -256,9 +266,82 @@ def test_a_reader_leaves_nothing_open(served: Served, client: goqueue.Client) ->
     assert traces() == (set(), 0)
 
 
-def _descriptors() -> list[Path]:
-    links = list(Path("/proc/self/fd").iterdir())
-    return [link for link in links if link.is_symlink()]
+def test_a_client_closed_by_another_thread_is_told_as_that(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever reads hears that the client was closed, whatever was under way."""
+    read, begun, going = in_place.read_at, threading.Event(), threading.Event()
+
+    def slow(descriptor: int, position: int, size: int) -> memoryview:
+        begun.set()
+        going.wait(60)
+        return read(descriptor, position, size)
+
+    monkeypatch.setattr(in_place, "read_at", slow)
+    errors: list[goqueue.GoQueueError] = []
+
+    def run(client: goqueue.Client) -> None:
+        try:
+            list(client.read("closed"))
+        except goqueue.GoQueueError as error:
+            errors.append(error)
+
+    with goqueue.connect(served.address, timeout=60) as client:
+        fill(client, "closed", partitions=1)
+        reader = threading.Thread(target=run, args=(client,))
+        reader.start()
+        assert begun.wait(60)
+        closer = threading.Thread(target=client.close)
+        closer.start()
+        going.set()
+        closer.join(60)
+        reader.join(60)
+
+    assert [type(error) for error in errors] == [ClosedError]
+
+
+def test_the_broker_lets_go_of_files(served: Served) -> None:
+    """Files that readers were told of are closed with their connections, and deleted ones gone."""
+
+    def held() -> int:
+        return sum("/logs/held/" in file for file in open_files(served.pid))
+
+    with goqueue.connect(served.address, timeout=60) as client:
+        fill(client, "held", partitions=1)
+        for _ in range(5):
+            assert len(numbers(client, "held")) == COUNT
+        client.delete_topic("held")
+        deadline = time.monotonic() + 60
+        while held() and time.monotonic() < deadline:
+            client.list_topics()
+
+    assert held() == 0
+
+
+def test_old_files_are_closed_while_reading(client: goqueue.Client) -> None:
+    """A reader has the files of its last replies open, not those of a whole topic."""
+    fill(client, "long", partitions=1, count=3 * COUNT)
+    most = 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("goqueue.client.reader.IN_PLACE_BYTES", 4 << 20)
+        for number, _ in enumerate(client.read("long")):
+            if number % 5_000 == 0:
+                files = open_files(os.getpid())
+                most = max(most, sum("/logs/long/" in file for file in files))
+
+    assert 0 < most < 10
+
+
+def test_no_thread_is_no_trouble(client: goqueue.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no thread can be started, as when a process ends, the broker is asked for all."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    fill(client, "threadless", partitions=1)
+    monkeypatch.setattr("concurrent.futures.ThreadPoolExecutor.submit", refuse)
+
+    assert numbers(client, "threadless") == list(range(COUNT))
 
 
 def test_only_the_file_that_was_meant_is_opened(tmp_path: Path) -> None:

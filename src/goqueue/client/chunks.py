@@ -7,7 +7,7 @@ from concurrent.futures import CancelledError, Future
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 
-from goqueue.base.errors import ClosedError, ConnectionLostError
+from goqueue.base.errors import ClosedError, ConnectionLostError, GoQueueError
 from goqueue.client.chunk import Chunk
 from goqueue.client.in_place import LocalFiles, NotInPlaceError
 from goqueue.client.link import (
@@ -113,6 +113,7 @@ class ChunkSource:
             except NotInPlaceError:
                 # What was asked for meanwhile goes with the connection.
                 fetching.in_place = self._is_asked = False
+                self._files.close()
                 self._link.close()
 
     def _pieces(self, fetching: Fetching) -> Iterator[Chunk]:
@@ -142,6 +143,10 @@ class ChunkSource:
                     answer = self._link.receive(on_header)
                 except ConnectionLostError:
                     continue
+                except GoQueueError:
+                    # What came before is handed out before it is told.
+                    yield None
+                    raise
             parts = list(parts_of(answer))
             self._files.open([part.place for part, _ in parts if part.place is not None])
             for part, frames in parts:
@@ -202,8 +207,8 @@ class ChunkSource:
     def close(self) -> None:
         """Release the link; who waits for a reply in another thread is told."""
         self._is_closed = True
-        self._files.close()
         self._link.close()
+        self._files.close()
 
 
 def _taken(fetching: Fetching, arrival: _Arrival) -> list[Chunk]:

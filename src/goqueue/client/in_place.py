@@ -8,7 +8,8 @@ broker said is read through it after all: it knows what to do about damage.
 import contextlib
 import os
 import socket
-from collections.abc import Iterable
+import threading
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
@@ -17,8 +18,8 @@ from goqueue.base.buffers import BufferPool
 from goqueue.base.units import MiB
 from goqueue.wire import calls
 
-FILES_MAX: Final = 512
-"""Files kept open; those of the last replies, of which there are fewer, are among them."""
+Identity = tuple[int, int]
+"""The device and the inode of a file."""
 
 BUFFER_BYTES_MIN: Final = 4 * MiB
 """From this size on numpy asks the system for large pages, which are filled and read faster."""
@@ -32,50 +33,82 @@ class NotInPlaceError(Exception):
 
 
 class LocalFiles:
-    """The files of a broker that one reader has opened, read ahead by a thread of their own."""
+    """The files of a broker that one reader has opened, read ahead by a thread of their own.
+
+    Only one thread reads them, but any may close them. What is done to a file is done in the order
+    in which it was asked for, so that no number goes to another file while one is read by it.
+    """
 
     def __init__(self) -> None:
-        self._open: dict[tuple[int, int], int] = {}
+        self._open: dict[Identity, int] = {}
+        self._latest: set[Identity] = set()
+        """Those of the last reply: some of it may still have to be read when the next one comes."""
         self._thread: ThreadPoolExecutor | None = None
+        self._is_closed = False
+        # Guards all of the above.
+        self._guard = threading.Lock()
 
     def __repr__(self) -> str:
         return f"<LocalFiles: {len(self._open)} open>"
 
-    def open(self, places: Iterable[calls.Place]) -> None:
-        """Open files before the broker may close them; ``read`` tells of those that cannot be."""
-        for place in places:
-            with contextlib.suppress(OSError, NotInPlaceError):
-                self._descriptor(place)
+    def open(self, places: Sequence[calls.Place]) -> None:
+        """Open the files of a reply before the broker may close them, and close older ones.
+
+        What cannot be opened is told by ``read``.
+        """
+        with self._guard:
+            for place in places:
+                with contextlib.suppress(OSError, NotInPlaceError, RuntimeError):
+                    self._descriptor(place)
+            current = {(place.device, place.inode) for place in places}
+            for identity in self._open.keys() - current - self._latest:
+                self._close_behind(self._open.pop(identity))
+            self._latest = current
 
     def read(self, place: calls.Place, size: int) -> Future[memoryview]:
         """Begin to read the bytes at a place; the outcome may be a NotInPlaceError."""
-        if self._thread is None:
-            self._thread = ThreadPoolExecutor(1, thread_name_prefix="goqueue-files")
         try:
-            descriptor = self._descriptor(place)
-        except (OSError, NotInPlaceError) as error:
+            with self._guard:
+                return self._worker().submit(read_at, self._descriptor(place), place.position, size)
+        except (OSError, NotInPlaceError, RuntimeError) as error:
+            # No file, or no thread, as in a process that is about to end.
             failed: Future[memoryview] = Future()
             failed.set_exception(NotInPlaceError(str(error)))
             return failed
-        return self._thread.submit(read_at, descriptor, place.position, size)
+
+    def _worker(self) -> ThreadPoolExecutor:
+        if self._is_closed:
+            raise NotInPlaceError("the files were closed")
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, thread_name_prefix="goqueue-files")
+        return self._thread
 
     def _descriptor(self, place: calls.Place) -> int:
         identity = place.device, place.inode
         descriptor = self._open.get(identity)
         if descriptor is None:
+            self._worker()
             descriptor = self._open[identity] = _open(place)
-            if len(self._open) > FILES_MAX:
-                os.close(self._open.pop(next(iter(self._open))))
         return descriptor
+
+    def _close_behind(self, descriptor: int) -> None:
+        """Close a file when everything that is to be read of it was."""
+        try:
+            self._worker().submit(os.close, descriptor)
+        except (RuntimeError, NotInPlaceError):
+            os.close(descriptor)
 
     def close(self) -> None:
         """Close the files; what was read stays."""
-        if self._thread is not None:
-            # No number of a file may go to another one while something is read from it.
-            self._thread.shutdown(cancel_futures=True)
-            self._thread = None
-        while self._open:
-            os.close(self._open.popitem()[1])
+        with self._guard:
+            self._is_closed = True
+            thread, self._thread = self._thread, None
+            files, self._open = self._open, {}
+        if thread is not None:
+            # What is under way ends by itself; files that wait to be closed there are closed.
+            thread.shutdown()
+        for descriptor in files.values():
+            os.close(descriptor)
 
     def __del__(self) -> None:
         """Close the files of a reader that was dropped."""
@@ -99,7 +132,11 @@ def read_at(descriptor: int, position: int, size: int) -> memoryview:
 
 def is_local(connection: socket.socket) -> bool:
     """Tell whether both ends of a connection have one address: they are on one machine."""
-    return bool(connection.getpeername()[0] == connection.getsockname()[0])
+    try:
+        return bool(connection.getpeername()[0] == connection.getsockname()[0])
+    except OSError:
+        # It is gone, which whoever uses it next finds out.
+        return False
 
 
 def _open(place: calls.Place) -> int:

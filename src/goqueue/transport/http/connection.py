@@ -26,6 +26,15 @@ HEAD_BYTES_MAX: Final = 64 * KiB
 BODY_BYTES_AHEAD: Final = 64 * KiB
 """So much of a body is taken before somebody asks for it."""
 
+HEADERS_MAX: Final = 128
+"""Most headers of a request: each costs more memory than its bytes."""
+
+REQUESTS_AHEAD: Final = 8
+"""So many requests are taken while one is being answered."""
+
+PARSED_BYTES: Final = 16 * KiB
+"""So much is parsed before it is asked again whether there is room for more requests."""
+
 HEAD_SECONDS_MAX: Final = 30
 """Longest wait for the head of a request, once a connection is open."""
 
@@ -72,9 +81,13 @@ class HttpConnection(asyncio.Protocol):
         self._parser = httptools.HttpRequestParser(self)
         # What follows a request that ends the connection is not looked at, and no error.
         self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        self._unparsed = b""
+        """What was read and waits for those before it."""
         self._url = b""
         self._headers: Headers = []
-        self._is_waiting_to_go_on = False
+        self._is_in_head = True
+        self._is_deaf = False
+        """Whether what comes is no longer looked at: the connection is about to end."""
         self._latest: Exchange | None = None
         """The request that is coming in, or came in last."""
         self._running: Exchange | None = None
@@ -90,6 +103,7 @@ class HttpConnection(asyncio.Protocol):
         self._head_alarm = Alarm(HEAD_SECONDS_MAX, self.abort)
         self._write_alarm = Alarm(WRITE_SECONDS_MAX, self.abort)
         self._idle_alarm = Alarm(KEEP_ALIVE_SECONDS, self._close)
+        self._end_alarm = Alarm(WRITE_SECONDS_MAX, self.abort)
         self._refusal: tuple[HTTPStatus, str, str] | None = None
 
     def __repr__(self) -> str:
@@ -118,7 +132,7 @@ class HttpConnection(asyncio.Protocol):
     def connection_lost(self, _exc: Exception | None) -> None:
         """End."""
         self._hub.connections.discard(self)
-        for alarm in (self._head_alarm, self._write_alarm, self._idle_alarm):
+        for alarm in (self._head_alarm, self._write_alarm, self._idle_alarm, self._end_alarm):
             alarm.stop()
         for exchange in (self._running, *self._queue):
             if exchange is not None:
@@ -132,23 +146,49 @@ class HttpConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse, and count what does not get anywhere."""
+        self._idle_alarm.stop()
+        self._unparsed = self._unparsed + data if self._unparsed else data
+        self._take_in()
+
+    def _take_in(self) -> None:
+        """Parse what is here as long as there is room for it, and read on or not."""
+        while self._unparsed and self._has_room:
+            piece = self._unparsed[:PARSED_BYTES]
+            self._unparsed = self._unparsed[PARSED_BYTES:]
+            self._parse(piece)
         if self._transport.is_closing():
             return
-        self._idle_alarm.stop()
-        self._silent_bytes += len(data)
+        if self._has_room:
+            self._resume_reading()
+        else:
+            self._pause_reading()
+
+    @property
+    def _has_room(self) -> bool:
+        """Tell whether requests may come; a body that nobody takes keeps them away, too."""
+        latest = self._latest
+        is_large = latest is not None and not latest.is_answered and latest.size > BODY_BYTES_AHEAD
+        is_open = not (self._is_deaf or self._transport.is_closing())
+        return is_open and not is_large and len(self._queue) < REQUESTS_AHEAD
+
+    def _parse(self, piece: bytes) -> None:
+        self._silent_bytes += len(piece)
         try:
-            self._parser.feed_data(data)
+            self._parser.feed_data(piece)
         except httptools.HttpParserUpgrade:
-            # Nothing else is spoken here; the request is answered as if it had not asked.
-            pass
+            # Nothing else is spoken here; the request is answered as if it had not asked, and what
+            # follows it may be of another protocol.
+            self._is_deaf = True
+            if self._latest is not None:
+                self._latest.is_kept_alive = False
         except httptools.HttpParserError:
             self._refuse("Invalid HTTP request received.")
-            return
-        if self._silent_bytes > HEAD_BYTES_MAX:
-            self._refuse_head()
-            self._refuse("")
-        elif self._is_idle:
-            self._head_alarm.start()
+        else:
+            if self._silent_bytes > HEAD_BYTES_MAX:
+                self._refuse_head()
+                self._refuse("")
+            elif self._is_idle:
+                self._head_alarm.start()
 
     def pause_writing(self) -> None:
         """Give the peer a while to read on."""
@@ -171,22 +211,24 @@ class HttpConnection(asyncio.Protocol):
         """Begin a request."""
         self._url = b""
         self._headers = []
-        self._is_waiting_to_go_on = False
+        self._is_in_head = True
 
     def on_url(self, url: bytes) -> None:
         """Take a piece of the address."""
         self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header."""
-        name = name.lower()
-        if name == b"expect" and value.lower() == b"100-continue":
-            self._is_waiting_to_go_on = True
-        self._headers.append((name, value))
+        """Take a header; what is sent behind a body is none."""
+        if self._is_in_head:
+            self._headers.append((name.lower(), value))
+            if len(self._headers) > HEADERS_MAX:
+                self._refuse_head(f"more than {HEADERS_MAX} headers")
+                raise HeadTooLargeError
 
     def on_headers_complete(self) -> None:
         """Take the head if it is not too large."""
-        size = len(self._url) + sum([len(name) + len(value) for name, value in self._headers])
+        self._is_in_head = False
+        size = len(self._url) + sum([len(name) + len(value) + 4 for name, value in self._headers])
         if size > HEAD_BYTES_MAX:
             self._refuse_head()
             raise HeadTooLargeError
@@ -194,7 +236,10 @@ class HttpConnection(asyncio.Protocol):
         self._head_alarm.stop()
         parser = self._parser
         address = httptools.parse_url(self._url)
-        path = address.path.decode("ascii")
+        # Only a whole address, with its scheme, may leave the path to be guessed.
+        path = (address.path or (b"/" if address.schema else b"")).decode("ascii")
+        if not path:
+            raise ValueError("a request has a path")
         exchange = Exchange(
             self,
             parser.get_method().decode("ascii"),
@@ -202,14 +247,16 @@ class HttpConnection(asyncio.Protocol):
             address.query or b"",
             self._headers,
         )
-        exchange.is_kept_alive = parser.get_http_version() != "1.0" and parser.should_keep_alive()
+        is_older = parser.get_http_version() == "1.0"
+        exchange.is_kept_alive = parser.should_keep_alive() and not is_older
+        expected = [value.lower() for name, value in self._headers if name == b"expect"]
+        exchange.is_held_back = b"100-continue" in expected and not is_older
         is_free = self._is_idle
         self._latest = exchange
         if is_free:
             self._begin(exchange)
         else:
             self._queue.append(exchange)
-            self._pause_reading()
 
     def on_body(self, body: bytes) -> None:
         """Take a piece of a body; what is left of one that was refused is thrown away."""
@@ -218,8 +265,6 @@ class HttpConnection(asyncio.Protocol):
         assert exchange is not None, "a body has a head"
         if not exchange.is_answered:
             exchange.put(body)
-            if exchange.size > BODY_BYTES_AHEAD:
-                self._pause_reading()
 
     def on_message_complete(self) -> None:
         """Take the end of a request."""
@@ -246,10 +291,10 @@ class HttpConnection(asyncio.Protocol):
         """Let more of a request come."""
         if self._transport.is_closing():
             return
-        if self._is_waiting_to_go_on and exchange is self._latest:
-            self._is_waiting_to_go_on = False
+        if exchange.is_held_back:
+            exchange.is_held_back = False
             self._transport.write(_GO_ON)
-        self._resume_reading()
+        self._take_in()
 
     async def writable(self) -> None:
         """Return when the peer has read most of what waits for it, or is gone."""
@@ -263,7 +308,6 @@ class HttpConnection(asyncio.Protocol):
 
     def head(self, response: Response, *, is_last: bool) -> bytes:
         """Return the head of a reply."""
-        self._is_waiting_to_go_on = False
         self._is_sending = True
         return response.head + self._hub.date + (_CLOSE if is_last else b"") + b"\r\n"
 
@@ -272,14 +316,16 @@ class HttpConnection(asyncio.Protocol):
         self._is_sending = False
         self._running = None
         if not exchange.is_kept_alive:
-            self._transport.close()
+            self._close()
         if self._transport.is_closing():
             return
-        self._resume_reading()
         if self._queue:
             self._begin(self._queue.popleft())
+        elif self._is_deaf:
+            self._send_refusal()
         else:
             self._idle_alarm.start()
+        self._take_in()
 
     def _pause_reading(self) -> None:
         if not self._is_paused:
@@ -305,22 +351,32 @@ class HttpConnection(asyncio.Protocol):
         self._transport.abort()
 
     def _close(self) -> None:
+        """Close when what was written has gone out, which has its time, too."""
         self._transport.close()
+        self._end_alarm.start()
 
     def _refuse(self, text: str) -> None:
-        """Answer what is no request, and close."""
-        status, text, code = self._refusal or (HTTPStatus.BAD_REQUEST, text, "protocol_error")
-        reply = refusal(status, text, code=code)
-        if not self._is_sending:
-            self._transport.write(self.head(reply, is_last=True) + reply.body)
-        self._transport.close()
+        """Answer what is no request, behind what came before it, and close."""
+        self._is_deaf = True
+        self._refusal = self._refusal or (HTTPStatus.BAD_REQUEST, text, "protocol_error")
+        if self._queue and not self._queue[-1].is_whole:
+            # It is the one that cannot be read any further.
+            self._queue.pop()
+        running = self._running
+        if running is None or not running.is_whole:
+            self._send_refusal()
 
-    def _refuse_head(self) -> None:
-        self._refusal = (
-            HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
-            f"the head of the request is too large; the limit is {HEAD_BYTES_MAX} bytes",
-            HEAD_TOO_LARGE,
-        )
+    def _send_refusal(self) -> None:
+        if self._refusal is not None and not self._is_sending:
+            status, text, code = self._refusal
+            reply = refusal(status, text, code=code)
+            self._transport.write(self.head(reply, is_last=True) + reply.body)
+        self._close()
+
+    def _refuse_head(self, reason: str = "") -> None:
+        too_large = f"the head of the request is too large; the limit is {HEAD_BYTES_MAX} bytes"
+        text = reason or too_large
+        self._refusal = (HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, text, HEAD_TOO_LARGE)
 
 
 class Alarm:

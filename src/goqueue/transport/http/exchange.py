@@ -50,6 +50,7 @@ class Exchange:
         "headers",
         "is_answered",
         "is_gone",
+        "is_held_back",
         "is_kept_alive",
         "is_whole",
         "method",
@@ -66,6 +67,8 @@ class Exchange:
         self.headers = headers
         self.is_kept_alive = True
         """Whether the connection serves another request behind this one."""
+        self.is_held_back = False
+        """Whether the body comes only when it is asked for."""
         self.is_whole = False
         """Whether all of it is here."""
         self.is_gone = False
@@ -135,7 +138,9 @@ class Exchange:
         """Send the reply; a large one in pieces, so that it lies in our room and not elsewhere."""
         if not await self._may_write():
             return
-        self.is_kept_alive = self.is_kept_alive and not response.is_last
+        # A body that was never asked for may come all the same, or not: nobody could tell.
+        is_last = response.is_last or self.is_held_back
+        self.is_kept_alive = self.is_kept_alive and not is_last
         head = self._link.head(response, is_last=not self.is_kept_alive)
         body = b"" if self.method == "HEAD" else response.body
         if len(body) <= SEND_BYTES:

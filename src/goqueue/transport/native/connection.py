@@ -46,6 +46,9 @@ REPLY_SECONDS_CROWDED: Final = 5.0
 REPLIES_HELD: Final = 2
 """Files of so many replies stay open: a reader asks again before it opens those of the last."""
 
+FILES_SECONDS: Final = 10.0
+"""How long they stay open at most; who comes later reads through the broker."""
+
 _encode: Final = msgspec.msgpack.Encoder().encode
 log = get_logger("goqueue.native")
 
@@ -114,6 +117,7 @@ class Connection(asyncio.Protocol):
         self._requests.give_back(self._arriving + sum(packet.size for packet in self._backlog))
         self._arriving = 0
         self._backlog.clear()
+        self._files.clear()
         for task in self._tasks:
             task.cancel()
         self._closed(self)
@@ -280,7 +284,7 @@ class Connection(asyncio.Protocol):
         else:
             undo = reply.undo
             if reply.files:
-                self._files.append(reply.files)
+                self._hold(reply.files)
             self._greet()
             if not self._is_open:
                 undo()
@@ -289,6 +293,16 @@ class Connection(asyncio.Protocol):
             # Who was not understood at the door is not let in.
             self.close()
         return undo
+
+    def _hold(self, files: Sequence[File]) -> None:
+        """Keep files open for a while that the client is about to open."""
+        if self._is_open:
+            self._files.append(files)
+            asyncio.get_running_loop().call_later(FILES_SECONDS, self._let_go, files)
+
+    def _let_go(self, files: Sequence[File]) -> None:
+        if self._files and self._files[0] is files:
+            self._files.popleft()
 
     def _write_error(self, packet: Packet, error: BaseException) -> None:
         """Say why a request was not carried out; what is no error of ours is told to the log."""
