@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from goqueue.base.errors import InvalidRequestError
 from goqueue.base.ids import Offset, PartitionId
 from goqueue.client.chunk import Chunk, stored_batches_in
-from goqueue.core.record.batch import HEADERS_TYPE, SCHEMAS, TIMESTAMP_TYPE
+from goqueue.core.record.batch import HEADERS_TYPE, PLAIN_COLUMNS, TIMESTAMP_TYPE
 from goqueue.core.record.message import Priority
 
 SCHEMA: Final = pa.schema(
@@ -32,8 +32,6 @@ SCHEMA: Final = pa.schema(
 """Every column a reader can ask for, with the types Spark uses."""
 
 DEFAULT_COLUMNS: Final = tuple(name for name in SCHEMA.names if name != "deliver_at")
-PLAIN_COLUMNS: Final = len(SCHEMAS[0])
-"""Every stored batch has at least these, and others only besides them."""
 _CONSTANT_ROWS: Final = 16_384
 _BATCHES_AHEAD: Final = 4
 _OFFSET_ROWS_MAX: Final = 8_000
@@ -65,12 +63,12 @@ class Columns:
     def batches_in(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
         """Yield the batches of a chunk."""
         from_arrays, schema = pa.RecordBatch.from_arrays, self._schema
-        plain = self._places_in(SCHEMAS[0].names)
+        plain = self._places_in(PLAIN_COLUMNS)
         constants: dict[str, pa.Array] = {}
         for offset, stored in stored_batches_in(chunk):
             rows = stored.num_rows
             # Asking a batch for its names costs as much as making it, and most have just these.
-            is_plain = stored.num_columns == PLAIN_COLUMNS
+            is_plain = stored.num_columns == len(PLAIN_COLUMNS)
             places = plain if is_plain else self._places_in(stored.schema.names)
             arrays = [None if place is None else stored.column(place) for place in places.stored]
             for column, name in places.constant:

@@ -14,6 +14,7 @@ import msgspec
 import pyarrow as pa
 
 from goqueue.base.ids import Offset, PartitionId, TopicName
+from goqueue.core.record.batch import PLAIN_COLUMNS
 from goqueue.core.record.columns import headers_of, microseconds
 from goqueue.core.record.message import Priority
 from goqueue.core.record.row import Row
@@ -192,7 +193,8 @@ def runs_of(
     batch: pa.RecordBatch, *, topic: TopicName, partition: PartitionId, first_offset: Offset
 ) -> Iterator[Iterator[ReadMessage]]:
     """Yield the messages of a batch whose first row has ``first_offset``, run by run."""
-    names = batch.schema.names if batch.num_columns > len(PLAIN) else PLAIN
+    is_plain = batch.num_columns == len(PLAIN_COLUMNS)
+    names = PLAIN_COLUMNS if is_plain else batch.schema.names
     times = batch.column("timestamp")
     start = times.offset * _TIME.size
     raw = bytes(memoryview(times.buffers()[1])[start : start + len(times) * _TIME.size])
@@ -214,7 +216,3 @@ def runs_of(
         )
         # The rows come first: where they end, nothing was taken of the keys of the next run.
         yield map(ReadMessage, repeat(run), _ROWS[: end - at], keys, values)
-
-
-PLAIN: Final = ("key", "value", "timestamp")
-"""The columns of a batch that has no others."""

@@ -4,6 +4,7 @@
 """
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Coroutine, Iterable, Mapping
 from logging import getLogger
 from time import time_ns
@@ -46,7 +47,7 @@ class _Shut:
 _SHUT: Final = cast("TxGatherer", _Shut())
 
 
-class _Open:
+class _Open(ABC):
     """What both kinds of transaction share: what was said in it, and whether it is open."""
 
     def __init__(self, session: TxSession, topic: str) -> None:
@@ -104,9 +105,9 @@ class _Open:
             gatherer = self._gatherer_of(topic)
         return gatherer.send(value, key=key, **fields)
 
+    @abstractmethod
     def _gatherer_of(self, topic: str) -> TxGatherer:
         """Return what gathers for another topic than the producer's."""
-        raise NotImplementedError
 
     def ack(self, message: Delivery) -> None:
         """Settle a message a consumer got, if and only if the transaction is committed."""

@@ -103,6 +103,23 @@ def test_a_client_that_goes_away_leaves_nothing_leased(worker: Worker) -> None:
     assert {one["delivery_count"] for one in messages} == {1}
 
 
+def test_a_client_that_asks_for_more_and_goes_away_leaves_nothing_leased(worker: Worker) -> None:
+    """A request behind the poll does not hide that nobody waits for either any more."""
+    server = worker.server
+    other = Worker(server, mode="shared")
+    with server.connect() as peer:
+        path = f"/groups/billing/poll?member_id={worker.member}&timeout=60s"
+        peer.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        until(lambda: under_way(server) == 1)
+        peer.sendall(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
+    until(lambda: under_way(server) == 0)
+    fill(server, 3)
+    messages = other.poll()
+
+    assert values(messages) == ["m0", "m1", "m2"]
+    assert {one["delivery_count"] for one in messages} == {1}
+
+
 class _Leaving:
     """A client that is gone after some turns of the loop."""
 

@@ -92,6 +92,9 @@ def _schema(column_set: int) -> pa.Schema:
 SCHEMAS: Final = tuple(_schema(column_set) for column_set in range(COLUMN_SETS))
 """The stored schema of each column set."""
 
+PLAIN_COLUMNS: Final = tuple(SCHEMAS[0].names)
+"""What every stored batch has; a batch of just so many columns has no others."""
+
 
 class BatchFields(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What a batch frame says of itself beside its messages."""
