@@ -4,7 +4,6 @@ Shape: codec. Nothing is believed before its checksum holds.
 """
 
 import contextlib
-import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
@@ -13,7 +12,7 @@ from crc32c import crc32c
 from goqueue.base.errors import CorruptFrameError
 from goqueue.base.ids import Offset
 from goqueue.base.limits import BATCH_ROWS_MAX, FRAME_HEADER_BYTES
-from goqueue.core.record.batch import FIELDS, LAYOUT
+from goqueue.core.record.batch import BATCH_OUTLINE, FIELDS, LAYOUT
 from goqueue.core.record.frame import (
     BATCH,
     BATCH_KEY_BYTES,
@@ -23,6 +22,7 @@ from goqueue.core.record.frame import (
     CONTROL_BYTES,
     HAS_HEADERS,
     MAGIC,
+    OUTLINE,
     TX_COMMIT,
     VERSION,
     FrameHeader,
@@ -32,12 +32,8 @@ from goqueue.core.record.headers import decode_headers
 from goqueue.core.record.hole import hole_rows
 
 SECTOR_BYTES: Final = 512
-_OUTLINE: Final = struct.Struct(">3sBIq8xBxHIH")
-_BATCH_OUTLINE: Final = struct.Struct(">BxBxI")
-"""How the fields of a batch begin: their layout, its compression and the number of rows."""
 _START: Final = MAGIC + bytes([VERSION])
 _BATCH_FLAGS: Final = BATCH | HAS_HEADERS
-assert _OUTLINE.size == FRAME_HEADER_BYTES
 
 
 class Span(NamedTuple):
@@ -105,7 +101,7 @@ class Walk:
         so of the frames a log is full of only the flags, which it leaves out, are looked at.
         """
         chunk, position = self._chunk, self.position
-        size, outline_of = len(chunk), _OUTLINE.unpack_from
+        size, outline_of = len(chunk), OUTLINE.unpack_from
         while size - position >= FRAME_HEADER_BYTES:
             start, flags, crc, offset, priority, key, value, headers = outline_of(chunk, position)
             end = position + FRAME_HEADER_BYTES + key + value + headers
@@ -113,7 +109,7 @@ class Walk:
             if end > size or start != _START:
                 break
             if flags & ~COMPRESSED == _BATCH_FLAGS and headers >= FIELDS.size:
-                layout, codec, rows = _BATCH_OUTLINE.unpack_from(chunk, end - headers)
+                layout, codec, rows = BATCH_OUTLINE.unpack_from(chunk, end - headers)
                 is_common = layout == LAYOUT and bool(codec) == (flags & COMPRESSED)
                 is_common = is_common and key == BATCH_KEY_BYTES
             else:

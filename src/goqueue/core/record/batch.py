@@ -56,6 +56,8 @@ DEDUP_ID_COLUMN: Final = 0x08
 COLUMN_SETS: Final = 0x10
 
 FIELDS: Final = struct.Struct(">BBBBIIqQHQIQHI")
+BATCH_OUTLINE: Final = struct.Struct(">BxBxI")
+"""How they begin: their layout, the compression and the number of rows."""
 _APPENDED: Final = struct.Struct(">HI")
 _APPENDED_AT: Final = 50
 """Where among the fields the time of the append is."""

@@ -15,11 +15,12 @@ from pyroaring import BitMap64
 from goqueue.base.errors import CorruptFrameError
 from goqueue.base.ids import Offset
 from goqueue.base.limits import FRAME_HEADER_BYTES
-from goqueue.core.record.batch import batch_fields, decode_batch, pack_batch
+from goqueue.core.record.batch import BATCH_OUTLINE, batch_fields, decode_batch, pack_batch
 from goqueue.core.record.frame import (
     BATCH,
     CONTROL,
     HOLE,
+    OUTLINE,
     Buffer,
     FrameHeader,
     read_header,
@@ -29,9 +30,6 @@ from goqueue.core.record.row import encode_row
 from goqueue.core.record.stamp import NO_STAMP
 
 _PLACE: Final = struct.Struct("<i")
-_OUTLINE: Final = struct.Struct(">3xB4xq10xHIH")
-_ROWS: Final = struct.Struct(">4xI")
-assert _OUTLINE.size == FRAME_HEADER_BYTES
 
 
 def cut_frames(frames: memoryview, keep: BitMap64) -> list[Buffer]:
@@ -41,11 +39,11 @@ def cut_frames(frames: memoryview, keep: BitMap64) -> list[Buffer]:
     """
     pieces: list[Buffer] = []
     position = whole = 0
-    size, outline_of = len(frames), _OUTLINE.unpack_from
+    size, outline_of = len(frames), OUTLINE.unpack_from
     while position < size:
-        flags, offset, key, value, headers = outline_of(frames, position)
+        _, flags, _, offset, _, key, value, headers = outline_of(frames, position)
         end = position + FRAME_HEADER_BYTES + key + value + headers
-        (rows,) = _ROWS.unpack_from(frames, end - headers) if flags & BATCH else (1,)
+        rows = BATCH_OUTLINE.unpack_from(frames, end - headers)[2] if flags & BATCH else 1
         if flags & CONTROL:
             # A hole says where to go on, whether or not its own offsets are wanted.
             kept = int(flags == HOLE)

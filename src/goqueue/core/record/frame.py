@@ -52,7 +52,10 @@ Buffer = bytes | bytearray | memoryview
 _HEADER: Final = struct.Struct(">2sBBIqqBBHIH")
 _CHECKED_HEADER: Final = struct.Struct(">qqBBHIH")
 _PREFIX: Final = struct.Struct(">2sBBI")
-assert _HEADER.size == FRAME_HEADER_BYTES
+OUTLINE: Final = struct.Struct(">3sBIq8xBxHIH")
+"""What a walk over frames needs of a header: how it begins, flags, checksum, offset, priority and
+the three sizes."""
+assert _HEADER.size == OUTLINE.size == FRAME_HEADER_BYTES
 assert _PREFIX.size == CHECKED_FROM
 assert _PREFIX.size + _CHECKED_HEADER.size == FRAME_HEADER_BYTES
 
