@@ -68,7 +68,8 @@ class Consumer:
         self._pending: dict[int, list[Order] | None] = {}
         self._polls: dict[int, float] = {}
         """When the polls under way were sent, by their correlations."""
-        self._is_flowing = False
+        self._is_idle = False
+        """Whether the consuming thread has nothing to hand out and waits for more."""
         self._rejoined_s = -math.inf
         self._poll_error: GoQueueError | None = None
         self._lost_s: float | None = None
@@ -134,7 +135,9 @@ class Consumer:
         if self._is_closed:
             raise ClosedError("the consumer was closed")
         self._hold.extends_handed = True
-        self._workers = workers = Workers(self._messages(), handler, stop=self.stop)
+        self._workers = workers = Workers(
+            self._messages(), handler, settled=self._hurry, stop=self.stop
+        )
         try:
             workers.start(concurrency)
             workers.join()
@@ -237,6 +240,8 @@ class Consumer:
             while not self._is_stopping:
                 self._check()
                 portion = self._hold.next_portion(time.monotonic())
+                # Said before asking: who settles from now on wakes whoever waits.
+                self._is_idle = portion is None
                 try:
                     self._ask()
                     if portion is not None:
@@ -254,9 +259,7 @@ class Consumer:
         """Keep polls under way as long as there is room for what they bring."""
         requests: list[Request] = []
         batches: list[list[Order] | None] = []
-        should_poll = self._hold.has_room(
-            self._options, polls=len(self._polls), is_flowing=self._is_flowing
-        )
+        should_poll = self._hold.has_room(self._options, polls=len(self._polls))
         if should_poll or self._is_worth_settling():
             group, member = self._options.group, self.member_id
             for header, orders in settlements(group, member, self._hold.collect()):
@@ -279,7 +282,16 @@ class Consumer:
             self._polls[correlations[-1]] = time.monotonic()
 
     def _is_worth_settling(self) -> bool:
+        """Tell whether to send settlements without a poll."""
+        if self._is_idle and self._hold.is_by_key:
+            # What comes next may wait for them. One at a time: meanwhile the others gather.
+            return not any(self._pending.values())
         return self._hold.settled_count >= PORTION_WORTH_SETTLING
+
+    def _hurry(self) -> None:
+        """Send settlements soon if messages may be waiting for them; from any thread."""
+        if self._is_idle and self._hold.is_by_key:
+            self._channel.wake()
 
     def _poll_request(self, limit: int) -> Poll:
         # A lease begins when the broker finds something: the wait must be a small part of it.
@@ -318,8 +330,8 @@ class Consumer:
                 if not (is_old and isinstance(reply.error, NOT_A_MEMBER)):
                     self._poll_error = reply.error
                 return
-            polled = self._hold.take(reply.answer, asked_s=asked_s)
-            self._is_flowing = bool(polled.parts)
+            limit = self._hold.poll_limit(self._options)
+            polled = self._hold.take(reply.answer, asked_s=asked_s, limit=limit)
             if polled.generation != self._upkeep.membership.generation:
                 self._in_loop(self._upkeep.nudge)
         elif reply.answer is not None:

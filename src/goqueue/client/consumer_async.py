@@ -6,7 +6,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from itertools import islice
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from goqueue.base.errors import ClosedError, GoQueueError, InvalidRequestError
 from goqueue.client.consumer_hold import Place
@@ -51,7 +51,8 @@ class AsyncConsumer:
         self._stopping = asyncio.Event()
         self._polls: dict[asyncio.Task[Answer], float] = {}
         """Polls under way, and when they were sent."""
-        self._is_flowing = False
+        self._idle: asyncio.Future[None] | None = None
+        """Waits with whoever has nothing to hand out, for something to be settled."""
         self._rejoined_s = -math.inf
         self._lost_s: float | None = None
         self._backoff_s = BACKOFF_SECONDS
@@ -142,6 +143,8 @@ class AsyncConsumer:
             else:
                 if not message.is_settled:
                     message.ack()
+            if self._idle is not None and not self._idle.done():
+                self._idle.set_result(None)
 
     async def _messages(self) -> AsyncGenerator[Delivery, None]:
         await self.start()
@@ -234,7 +237,7 @@ class AsyncConsumer:
             for poll in [one for one in self._polls if one.done()]:
                 await self._take(poll, self._polls.pop(poll))
             portion = self._hold.next_portion(time.monotonic())
-            self._ask()
+            self._ask(is_idle=portion is None)
             if portion is not None:
                 return portion
             if deadline_s is not None and time.monotonic() >= deadline_s:
@@ -242,11 +245,12 @@ class AsyncConsumer:
             await self._await(deadline_s)
         return None
 
-    def _ask(self) -> None:
+    def _ask(self, *, is_idle: bool) -> None:
         """Keep polls under way as long as there is room for what they bring."""
-        if not self._hold.has_room(
-            self._options, polls=len(self._polls), is_flowing=self._is_flowing
-        ):
+        if not self._hold.has_room(self._options, polls=len(self._polls)):
+            if is_idle and self._hold.is_by_key and not self._upkeep.sending:
+                # What comes next may wait for them. One at a time: meanwhile the others gather.
+                self._upkeep.send(self._hold.collect())
             return
         self._upkeep.send(self._hold.collect())
         header = Poll(
@@ -264,11 +268,14 @@ class AsyncConsumer:
         assert self._polls, "asked"
         stopped = asyncio.ensure_future(self._stopping.wait())
         left_s = None if deadline_s is None else max(deadline_s - time.monotonic(), 0)
+        awaited: list[asyncio.Future[Any]] = [*self._polls, stopped]
+        if self._hold.is_by_key:
+            self._idle = asyncio.get_running_loop().create_future()
+            awaited += self._upkeep.sending or [self._idle]
         try:
-            await asyncio.wait(
-                [*self._polls, stopped], timeout=left_s, return_when=asyncio.FIRST_COMPLETED
-            )
+            await asyncio.wait(awaited, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
         finally:
+            self._idle = None
             stopped.cancel()
 
     async def _take(self, poll: asyncio.Task[Answer], asked_s: float) -> None:
@@ -286,8 +293,8 @@ class AsyncConsumer:
             return
         self._lost_s = None
         self._backoff_s = BACKOFF_SECONDS
-        polled = self._hold.take(answer, asked_s=asked_s)
-        self._is_flowing = bool(polled.parts)
+        limit = self._hold.poll_limit(self._options)
+        polled = self._hold.take(answer, asked_s=asked_s, limit=limit)
         if polled.generation != self._upkeep.membership.generation:
             self._upkeep.nudge()
 

@@ -40,10 +40,14 @@ class Holdings:
     ) -> None:
         self._group = group
         self.lease_ms = 30 * SECOND_MS
+        self._is_flowing = False
+        """Whether the last poll brought enough for the next to be sent before it is worked on."""
         self.polls = 0
         """Replies taken; a consumer that takes them sends its settlements with the next poll."""
         self.is_auto_commit = False
         """Whether a poll settles what earlier ones brought: nothing is then fetched ahead."""
+        self.is_by_key = False
+        """Whether the next message of a key waits for the settlement of the one before."""
         self.polls_max = POLLS_MAX
         """Polls under way at once while messages flow."""
         self.extends_handed = False
@@ -65,18 +69,20 @@ class Holdings:
 
     # What comes in, and is handed out.
 
-    def take(self, answer: Answer, *, asked_s: float) -> Polled:
-        """Take the reply to a poll that was sent at a time."""
+    def take(self, answer: Answer, *, asked_s: float, limit: int = 1) -> Polled:
+        """Take the reply to a poll that was sent at a time and asked for so many messages."""
         polled = decode(answer.header, Polled)
         position = 0
         with self._guard:
             self.polls += 1
             self.lease_ms = polled.lease_ms
             deadline_s = asked_s + polled.lease_ms / SECOND_MS
+            rows = 0
             for part in polled.parts:
                 frames = answer.payload[position : position + part.size]
                 position += part.size
                 offsets = offsets_of(part.order)
+                rows += len(offsets)
                 lease = Lease(
                     part, offsets, guard=self._guard, deadline_s=deadline_s, group=self._group
                 )
@@ -87,6 +93,8 @@ class Holdings:
                     lease.release(offsets)
                 else:
                     self._portions.append(Portion(lease, frames))
+            enough = limit // 2 if self.is_by_key else 1
+            self._is_flowing = rows >= max(enough, 1)
         return polled
 
     @property
@@ -96,14 +104,16 @@ class Holdings:
         waiting = sum([portion.count for portion in self._portions])
         return waiting + (current.count if current is not None else 0)
 
-    def has_room(self, options: ConsumerOptions, *, polls: int, is_flowing: bool) -> bool:
+    def has_room(self, options: ConsumerOptions, *, polls: int) -> bool:
         """Tell whether to ask for more while so many polls are under way."""
-        if self.is_auto_commit:
+        if self.is_auto_commit or (self.is_by_key and not self._is_flowing):
+            # Where few keys are free, what comes next waits for the settlement of what is in hand:
+            # a poll that goes ahead of it finds little.
             return not polls and not self.buffered
         limit = self.poll_limit(options)
         wanted = self.buffered + (polls + 1) * limit
         is_wanted = wanted <= max(options.prefetch, limit)
-        return polls < (self.polls_max if is_flowing else 1) and is_wanted
+        return polls < (self.polls_max if self._is_flowing else 1) and is_wanted
 
     def poll_limit(self, options: ConsumerOptions) -> int:
         """Return how many messages to ask for: a share, while the others are on their way."""

@@ -16,10 +16,16 @@ class Workers:
     """Threads that take messages from one iterator, one message at a time."""
 
     def __init__(
-        self, messages: Iterator[Delivery], handle: Handle, *, stop: Callable[[], None]
+        self,
+        messages: Iterator[Delivery],
+        handle: Handle,
+        *,
+        settled: Callable[[], None],
+        stop: Callable[[], None],
     ) -> None:
         self._messages = messages
         self._handle = handle
+        self._settled = settled
         self._stop = stop
         # Guards the iterator: who holds it asks the broker, too, when nothing is left.
         self._turn = threading.Lock()
@@ -58,6 +64,7 @@ class Workers:
         try:
             while (message := self._next()) is not None:
                 handle_one(self._handle, message)
+                self._settled()
         except BaseException as error:  # noqa: BLE001 - raised again by whoever called run
             self._failure = self._failure or error
             self._stop()

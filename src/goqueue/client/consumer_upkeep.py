@@ -57,7 +57,8 @@ class Upkeep:
         self._revoking: dict[Place, float] = {}
         self._joining: asyncio.Task[None] | None = None
         self._tasks: list[asyncio.Task[None]] = []
-        self._sending: set[asyncio.Task[None]] = set()
+        self.sending: set[asyncio.Task[None]] = set()
+        """Settlements under way, but for those of the consuming thread's own connection."""
         self._backoff_s = 0.0
         self._quiet_until_s = 0.0
 
@@ -83,7 +84,7 @@ class Upkeep:
             await self._end()
 
     async def _end(self) -> None:
-        tasks = [*self._tasks, *self._sending, *([self._joining] if self._joining else [])]
+        tasks = [*self._tasks, *self.sending, *([self._joining] if self._joining else [])]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -98,6 +99,7 @@ class Upkeep:
             self.hold.lease_ms = lease_ms
         self.hold.is_auto_commit = self.membership.group_options.get("auto_commit") is True
         ordering = self.membership.group_options.get("ordering")
+        self.hold.is_by_key = ordering == "key"
         self.hold.polls_max = self._options.polls_max(ordering)
 
     # Called by whoever consumes, from the loop.
@@ -138,8 +140,8 @@ class Upkeep:
                 raise DeadlineExceededError(f"settlements: no answer in {self._timeout_s:g} s")
             # The consuming thread's replies come in through its own connection.
             self.pump()
-            if self._sending:
-                await asyncio.wait(self._sending, timeout=FLUSH_SECONDS)
+            if self.sending:
+                await asyncio.wait(self.sending, timeout=FLUSH_SECONDS)
             else:
                 await asyncio.sleep(FLUSH_SECONDS)
 
@@ -153,8 +155,8 @@ class Upkeep:
         """Send settlements."""
         for header, batch in settlements(self._options.group, self.membership.member_id, orders):
             task = asyncio.get_running_loop().create_task(self._send(header, batch))
-            self._sending.add(task)
-            task.add_done_callback(self._sending.discard)
+            self.sending.add(task)
+            task.add_done_callback(self.sending.discard)
 
     async def _send(self, header: object, orders: list[Order]) -> None:
         try:

@@ -1,0 +1,143 @@
+"""The order of keys: what waits for a settlement does not wait for anything else."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+import goqueue
+import goqueue.aio
+from goqueue.client.consumer_hold import Holdings
+from goqueue.client.link import Answer
+from goqueue.wire.queue_calls import Polled
+from tests.client.consuming import SECONDS_MAX, lag, publish
+
+MESSAGES = 30
+LINGER_MS = 10_000
+"""Longer than any poll waits: who waits for it comes back with nothing first."""
+
+
+@pytest.fixture
+def empty_polls(monkeypatch: pytest.MonkeyPatch) -> list[Polled]:
+    """Gather the polls that brought nothing."""
+    found: list[Polled] = []
+    take = Holdings.take
+
+    def note(self: Holdings, answer: Answer, *, asked_s: float, limit: int) -> Polled:
+        polled = take(self, answer, asked_s=asked_s, limit=limit)
+        if not polled.parts:
+            found.append(polled)
+        return polled
+
+    monkeypatch.setattr(Holdings, "take", note)
+    return found
+
+
+def _loop(consumer: goqueue.Consumer, found: list[bytes]) -> None:
+    for message in consumer:
+        found.append(message.value or b"")
+        message.ack()
+        if len(found) == MESSAGES:
+            return
+
+
+def _loop_of_polls(consumer: goqueue.Consumer, found: list[bytes]) -> None:
+    while len(found) < MESSAGES:
+        for message in consumer.poll(timeout=SECONDS_MAX):
+            found.append(message.value or b"")
+            message.ack()
+
+
+def _run(consumer: goqueue.Consumer, found: list[bytes]) -> None:
+    def handle(message: goqueue.Delivery) -> None:
+        found.append(message.value or b"")
+        if len(found) == MESSAGES:
+            consumer.stop()
+
+    consumer.run(handle, concurrency=4)
+
+
+@pytest.mark.parametrize("consume", [_loop, _loop_of_polls, _run])
+def test_the_next_of_a_key_comes_at_once(
+    client: goqueue.Client,
+    topic: str,
+    empty_polls: list[Polled],
+    consume: Callable[[goqueue.Consumer, list[bytes]], None],
+) -> None:
+    """A consumer with nothing else to do sends its settlements without lingering."""
+    values = publish(client, topic, MESSAGES, keys=1)
+    found: list[bytes] = []
+    with client.consumer(topic, [topic], ordering="key", settle_linger_ms=LINGER_MS) as consumer:
+        consume(consumer, found)
+        consumer.flush()
+
+    assert found == values
+    assert not empty_polls
+    assert lag(client, topic) == 0
+
+
+def test_acking_by_going_on_does_not_linger(
+    client: goqueue.Client, topic: str, empty_polls: list[Polled]
+) -> None:
+    """With ``auto_ack`` nothing is sent for seconds, but for those who wait for it."""
+    values = publish(client, topic, MESSAGES, keys=1)
+    found: list[bytes] = []
+    with client.consumer(topic, [topic], ordering="key", auto_ack=True) as consumer:
+        for message in consumer:
+            found.append(message.value or b"")
+            if len(found) == MESSAGES:
+                break
+
+    assert found == values
+    assert not empty_polls
+
+
+@pytest.mark.parametrize("is_run", [False, True])
+def test_the_asynchronous_twin(
+    address: str, client: goqueue.Client, topic: str, empty_polls: list[Polled], *, is_run: bool
+) -> None:
+    """The same holds in an event loop, also while handlers run beside."""
+    values = publish(client, topic, MESSAGES, keys=1)
+    found: list[bytes] = []
+
+    async def main() -> None:
+        async with await goqueue.aio.connect(address) as other, asyncio.timeout(SECONDS_MAX):
+            options = {"ordering": "key", "settle_linger_ms": LINGER_MS}
+            async with other.consumer(topic, [topic], **options) as consumer:
+
+                async def handle(message: goqueue.Delivery) -> None:
+                    found.append(message.value or b"")
+                    await asyncio.sleep(0)
+                    if len(found) == MESSAGES:
+                        consumer.stop()
+
+                if is_run:
+                    await consumer.run(handle, concurrency=4)
+                    return
+                async for message in consumer:
+                    await handle(message)
+                    message.ack()
+
+    asyncio.run(main())
+
+    assert found == values
+    assert not empty_polls
+    assert lag(client, topic) == 0
+
+
+def test_few_keys_among_many_messages(client: goqueue.Client, topic: str) -> None:
+    """Where polls bring little, each goes out with the settlements that the next messages need."""
+    values = publish(client, topic, 3_000, keys=7)
+    found: dict[bytes | None, list[bytes]] = {}
+    count = 0
+    with client.consumer(topic, [topic], ordering="key") as consumer:
+        for message in consumer:
+            found.setdefault(message.key, []).append(message.value or b"")
+            message.ack()
+            count += 1
+            if count == len(values):
+                break
+        consumer.flush()
+
+    assert found == {b"key-%d" % key: values[key::7] for key in range(7)}
+    assert lag(client, topic) == 0
