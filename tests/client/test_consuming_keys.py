@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -23,8 +24,8 @@ def empty_polls(monkeypatch: pytest.MonkeyPatch) -> list[Polled]:
     found: list[Polled] = []
     take = Holdings.take
 
-    def note(self: Holdings, answer: Answer, *, asked_s: float, limit: int) -> Polled:
-        polled = take(self, answer, asked_s=asked_s, limit=limit)
+    def note(self: Holdings, answer: Answer, **options: Any) -> Polled:
+        polled = take(self, answer, **options)
         if not polled.parts:
             found.append(polled)
         return polled

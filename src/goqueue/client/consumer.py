@@ -16,9 +16,11 @@ from typing import Final, Self
 from goqueue.base.errors import (
     ClosedError,
     ConnectionLostError,
+    CorruptFrameError,
     DeadlineExceededError,
     GoQueueError,
     InvalidRequestError,
+    ProtocolError,
 )
 from goqueue.base.units import SECOND_MS
 from goqueue.client.consumer_channel import Channel, Reply, Request
@@ -303,6 +305,7 @@ class Consumer:
             limit,
             FETCH_BYTES,
             wait_ms,
+            self._hold.is_by_key and self._channel.kept is not None,
         )
 
     def _await(self, deadline_s: float | None) -> None:
@@ -331,7 +334,13 @@ class Consumer:
                     self._poll_error = reply.error
                 return
             limit = self._hold.poll_limit(self._options)
-            polled = self._hold.take(reply.answer, asked_s=asked_s, limit=limit)
+            try:
+                polled = self._hold.take(
+                    reply.answer, asked_s=asked_s, limit=limit, kept=self._channel.kept
+                )
+            except (ProtocolError, CorruptFrameError) as fault:
+                # The replies behind it may speak of what it brought.
+                raise ConnectionLostError(f"connection lost: {fault.message}") from fault
             if polled.generation != self._upkeep.membership.generation:
                 self._in_loop(self._upkeep.nudge)
         elif reply.answer is not None:
@@ -388,7 +397,8 @@ class Consumer:
         self._backoff_s = min(self._backoff_s * 2, BACKOFF_SECONDS_MAX)
 
     def _forget_pending(self) -> None:
-        """Send again what was not answered; what a poll may have brought comes back by itself."""
+        """Begin anew: what a poll may have brought comes back by itself, all else is sent again."""
+        self._channel.close()
         pending, self._pending = self._pending, {}
         self._polls.clear()
         self._fail([orders for orders in pending.values() if orders])

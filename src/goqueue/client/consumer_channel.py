@@ -26,6 +26,7 @@ from goqueue.base.errors import (
     from_code,
 )
 from goqueue.client.blocking import RECEIVE_BUFFER_BYTES
+from goqueue.client.kept_frames import KeptFrames
 from goqueue.client.link import REPLY_BYTES_MAX, Answer, Link, hello, parse_address
 from goqueue.client.loop_thread import LoopThread
 from goqueue.wire import calls
@@ -48,6 +49,11 @@ class Reply(NamedTuple):
 
 class Channel(Protocol):
     """Sends requests now, returns replies later, in any order. One thread at a time."""
+
+    @property
+    def kept(self) -> KeptFrames | None:
+        """Return the frames that replies of this connection may speak of; None if they do not."""
+        ...
 
     def send(self, requests: Sequence[Request]) -> list[int]:
         """Send requests in one go; return their correlations."""
@@ -80,6 +86,7 @@ class SocketChannel:
         self._socket: socket.socket | None = None
         self._correlation = 0
         self._receiving: _Receiving | None = None
+        self.kept = KeptFrames()
         self._bell, self._ear = socket.socketpair()
         self._bell.settimeout(0)
         self._ear.settimeout(0)
@@ -188,6 +195,7 @@ class SocketChannel:
             connection.close()
             raise
         self._socket = connection
+        self.kept = KeptFrames()
         return connection
 
     def _greet(self, connection: socket.socket) -> None:
@@ -268,6 +276,8 @@ class _Receiving:
 
 class EmbeddedChannel:
     """Requests to a broker in this process, which works in the client's loop."""
+
+    kept: KeptFrames | None = None
 
     def __init__(self, link: Link, thread: LoopThread) -> None:
         self._link = link

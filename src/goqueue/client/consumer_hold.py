@@ -17,6 +17,7 @@ from goqueue.base.units import SECOND_MS
 from goqueue.client.consumer_options import POLLS_MAX, ConsumerOptions, Refusal
 from goqueue.client.deliver_decode import Portion, offsets_of
 from goqueue.client.delivery import Lease, Order, Verdict
+from goqueue.client.kept_frames import KeptFrame, KeptFrames
 from goqueue.client.link import Answer, decode
 from goqueue.wire.queue_calls import EXTEND, Polled, Settle, Settled
 
@@ -69,7 +70,9 @@ class Holdings:
 
     # What comes in, and is handed out.
 
-    def take(self, answer: Answer, *, asked_s: float, limit: int = 1) -> Polled:
+    def take(
+        self, answer: Answer, *, asked_s: float, limit: int = 1, kept: KeptFrames | None = None
+    ) -> Polled:
         """Take the reply to a poll that was sent at a time and asked for so many messages."""
         polled = decode(answer.header, Polled)
         position = 0
@@ -81,6 +84,9 @@ class Holdings:
             for part in polled.parts:
                 frames = answer.payload[position : position + part.size]
                 position += part.size
+                kept_frames: Sequence[KeptFrame] = ()
+                if part.kept and kept is not None:
+                    kept_frames, frames = kept.take(part.kept, frames)
                 offsets = offsets_of(part.order)
                 rows += len(offsets)
                 lease = Lease(
@@ -92,7 +98,7 @@ class Holdings:
                     lease.is_over = True
                     lease.release(offsets)
                 else:
-                    self._portions.append(Portion(lease, frames))
+                    self._portions.append(Portion(lease, frames, kept_frames))
             enough = limit // 2 if self.is_by_key else 1
             self._is_flowing = rows >= max(enough, 1)
         return polled

@@ -11,6 +11,7 @@ import pyarrow as pa
 from goqueue.base.errors import CorruptFrameError
 from goqueue.base.ids import PartitionId, TopicName
 from goqueue.client.delivery import Delivery, Lease
+from goqueue.client.kept_frames import KeptFrame
 from goqueue.core.delivery.runs import Written, numbers_in
 from goqueue.core.log.scan import Span, Walk
 from goqueue.core.record.batch import decode_batch
@@ -24,11 +25,12 @@ from goqueue.core.tracing.traceparent import HEADER, traceparents_of
 class Portion:
     """Messages of one lease that wait to be handed out."""
 
-    __slots__ = ("_frames", "_rest", "lease")
+    __slots__ = ("_frames", "_kept", "_rest", "lease")
 
-    def __init__(self, lease: Lease, frames: memoryview) -> None:
+    def __init__(self, lease: Lease, frames: memoryview, kept: Sequence[KeptFrame] = ()) -> None:
         self.lease = lease
         self._frames: memoryview | None = frames
+        self._kept = kept
         self._rest: Iterator[Delivery] = iter(())
 
     def __repr__(self) -> str:
@@ -38,8 +40,8 @@ class Portion:
         """Return the messages that were not handed out; made when they are first asked for."""
         if self._frames is not None:
             # In this order: whoever looks meanwhile sees that nothing was handed out.
-            self._rest = iter(deliveries_in(self._frames, self.lease))
-            self._frames = None
+            self._rest = iter(deliveries_in(self._frames, self.lease, self._kept))
+            self._frames, self._kept = None, ()
         return self._rest
 
     def left(self) -> Sequence[int]:
@@ -63,12 +65,17 @@ def offsets_of(written: Written) -> Sequence[int]:
     return offsets
 
 
-def deliveries_in(frames: memoryview, lease: Lease) -> list[Delivery]:
+def deliveries_in(
+    frames: memoryview, lease: Lease, kept: Sequence[KeptFrame] = ()
+) -> list[Delivery]:
     """Return the leased messages among those in frames, in the order of the lease."""
     offsets = lease.offsets
     ascending = offsets if isinstance(offsets, range) else sorted(offsets)
     is_in_order = ascending is offsets or ascending == offsets
     found: list[Delivery] = []
+    for one in kept:
+        found += _of_kept(one, ascending, lease)
+    is_in_order = is_in_order and not (found and len(frames))
     walk = Walk(frames)
     for span in walk:
         frame = frames[span.start : span.end]
@@ -85,6 +92,22 @@ def deliveries_in(frames: memoryview, lease: Lease) -> list[Delivery]:
     if is_in_order and len(found) == len(offsets):
         return found
     return _in_order(found, lease)
+
+
+def _of_kept(kept: KeptFrame, ascending: Sequence[int], lease: Lease) -> Iterable[Delivery]:
+    first = bisect_left(ascending, kept.first_offset)
+    behind = bisect_left(ascending, kept.end_offset, first)
+    if first == behind:
+        return ()
+    wanted = ascending[first:behind]
+    return map(
+        Delivery,
+        repeat(lease.topic),
+        repeat(lease.partition),
+        wanted,
+        *kept.fields(wanted),
+        repeat(lease),
+    )
 
 
 def _of_frame(

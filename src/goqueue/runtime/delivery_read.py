@@ -25,8 +25,10 @@ from goqueue.core.record.cut import alone, cut_frames, rows_at, slice_bytes, tim
 from goqueue.core.record.frame import Buffer
 from goqueue.core.record.row import Row
 from goqueue.core.record.stamp import NO_STAMP
+from goqueue.runtime.kept_frames import KEPT_SHARE, Keeping, KeptFrame, Spot
 from goqueue.runtime.partition import Partition
 from goqueue.runtime.recent_pieces import RecentPieces, StoredFrame
+from goqueue.storage.segment import Segment
 
 NEIGHBOUR_OFFSETS: Final = 512
 """Picked messages that lie so near one another are read in one go."""
@@ -70,6 +72,7 @@ class Found(NamedTuple):
     gone: BitMap64
     expired: BitMap64
     apart: Apart | None
+    kept: Sequence[KeptFrame] = ()
 
 
 class Gathered:
@@ -124,9 +127,18 @@ class PickReader:
     """Reads picked messages of one partition, within a number of bytes."""
 
     def __init__(
-        self, recent: RecentPieces, partition: Partition, pick: Pick, *, bytes_max: int
+        self,
+        recent: RecentPieces,
+        partition: Partition,
+        pick: Pick,
+        *,
+        bytes_max: int,
+        keeping: Keeping | None = None,
     ) -> None:
         self._recent = recent
+        self._keeping = keeping
+        self._kept: list[KeptFrame] = []
+        self._kept_left = 0 if keeping is None else keeping.bytes_max
         self._partition = partition
         self._pick = pick
         self._wanted = array_of(pick.offsets)
@@ -158,7 +170,8 @@ class PickReader:
             found = set_from(np.concatenate(self._found)) if self._found else BitMap64()
             # What was looked at and is not there, is not there any more.
             gone = (self._pick.offsets & self._looked) - found - self._expired
-        return Found(self._frames, found, gone, self._expired, self._finish_gathered())
+        apart = self._finish_gathered()
+        return Found(self._frames, found, gone, self._expired, apart, self._kept)
 
     def _finish_gathered(self) -> Apart | None:
         order = self._pick.order
@@ -173,14 +186,14 @@ class PickReader:
         is_left = False
         for stored in piece.frames:
             if stored.is_message:
-                is_left |= not self._take(stored)
+                is_left |= not self._take(stored, piece.segment)
         if not is_left:
             self._recent.drop(self._partition, piece)
         following = max(min(piece.end_offset, end), offset + 1)
         self._looked.add_range(offset, following)
         return Offset(following)
 
-    def _take(self, stored: StoredFrame) -> bool:
+    def _take(self, stored: StoredFrame, segment: Segment) -> bool:
         """Take what is wanted of a frame; tell whether that was all."""
         offset, rows = stored.header.offset, stored.rows
         low, high = self._places(offset, offset + rows)
@@ -191,7 +204,8 @@ class PickReader:
                 here = self._leave_out_expired(stored, here)
             if len(here):
                 self._found.append(here)
-                self._send(stored, here)
+                if not self._is_kept(stored, len(here), segment):
+                    self._send(stored, here)
         return high - low == rows
 
     def _places(self, start: int, end: int) -> tuple[int, int]:
@@ -204,6 +218,27 @@ class PickReader:
             )
         low, high = self._wanted.searchsorted((start, end)).tolist()
         return low, high
+
+    def _is_kept(self, stored: StoredFrame, count: int, segment: Segment) -> bool:
+        """Leave a frame with the client, of which so many messages are leased, if it is worth it.
+
+        What the client has it need not be sent again; what it has not, it must soon be leased more
+        of.
+        """
+        if self._keeping is None or not stored.header.is_batch:
+            return False
+        spot = Spot(segment, stored.header.offset)
+        is_new = spot not in self._keeping.frames
+        size = len(stored.frame)
+        is_rest = count == stored.rows or count * KEPT_SHARE < stored.rows
+        if (is_new and is_rest) or size > self._kept_left:
+            return False
+        if not self._is_clear(stored.header.offset, stored.rows):
+            return False
+        self._kept_left -= size
+        self._left -= size if is_new else 0
+        self._kept.append(KeptFrame(spot, stored.frame, is_new))
+        return True
 
     def _send(self, stored: StoredFrame, here: Numbers) -> None:
         offset, rows = stored.header.offset, stored.rows

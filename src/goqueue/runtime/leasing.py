@@ -6,7 +6,7 @@ group and the ledger as they are when the frames are at hand.
 
 import asyncio
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -36,6 +36,7 @@ from goqueue.runtime.clock import Clock
 from goqueue.runtime.delivery_read import Apart, Found, PickReader, read_keys
 from goqueue.runtime.hosted_group import HostedGroup
 from goqueue.runtime.hosted_ledger import HostedLedger
+from goqueue.runtime.kept_frames import Keeping, KeptFrame
 from goqueue.runtime.ledgers import Ledgers
 from goqueue.runtime.recent_pieces import RecentPieces
 
@@ -56,6 +57,8 @@ class Leased(NamedTuple):
     traced: Written = b""
     """Runs of those that are traced and whose sender gave no trace; ``tag`` makes one for them."""
     tag: int = 0
+    kept: Sequence[KeptFrame] = ()
+    """Frames the client keeps; who does not keep any is never given one."""
 
     @property
     def rows(self) -> int:
@@ -71,6 +74,7 @@ class Leased(NamedTuple):
     def size(self) -> int:
         """Return about how many bytes the messages take."""
         beside = self.apart.size if self.apart is not None else 0
+        beside += sum(len(one.frame) for one in self.kept if one.is_new)
         return sum(map(len, self.frames)) + beside
 
     @property
@@ -90,6 +94,7 @@ class Wish(NamedTuple):
     member: str
     limit: int
     bytes_max: int
+    keeping: Keeping | None = None
 
 
 def _random_nonce() -> int:
@@ -142,7 +147,7 @@ class Leasing:
             pick = ledger.pick(hosted.view(), wish.limit, now_ms=self._clock.monotonic_ms())
             if ledger.keys is not None and not pick.offsets and not pick.cancelled:
                 return None, True
-            found = await self._read(hosted, pick, wish.bytes_max)
+            found = await self._read(hosted, pick, wish)
         except (FileNotFoundError, OffsetOutOfRangeError):
             # Deleted while it was read: with the topic, or by retention.
             return None, hosted.partition.is_closed
@@ -177,7 +182,9 @@ class Leasing:
         failures = ledger.histories.counts_among(kept)
         name, frames = hosted.partition.name, found.frames
         traced, tag = _traces(hosted, terms.nonce)
-        leased = Leased(name, terms.nonce, frames, order, failures, found.apart, traced, tag)
+        leased = Leased(
+            name, terms.nonce, frames, order, failures, found.apart, traced, tag, found.kept
+        )
         return leased, True
 
     def _may_lease(self, hosted: HostedLedger, wish: Wish) -> bool:
@@ -186,10 +193,16 @@ class Leasing:
             return False
         return hosted.partition.name in wish.group.partitions_of(wish.member)
 
-    async def _read(self, hosted: HostedLedger, pick: Pick, bytes_max: int) -> Found:
+    async def _read(self, hosted: HostedLedger, pick: Pick, wish: Wish) -> Found:
         if not pick.offsets:
             return Found([], BitMap64(), BitMap64(), BitMap64(), None)
-        reader = PickReader(self._recent, hosted.partition, pick, bytes_max=bytes_max)
+        reader = PickReader(
+            self._recent,
+            hosted.partition,
+            pick,
+            bytes_max=wish.bytes_max,
+            keeping=None if hosted.ledger.keys is None else wish.keeping,
+        )
         ttl_ms = hosted.partition.settings.message_ttl_ms
         return await reader.read(now_ms=self._clock.now_ms(), ttl_ms=ttl_ms)
 

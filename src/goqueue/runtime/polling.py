@@ -16,6 +16,7 @@ from goqueue.runtime.fetch import BOUNDLESS, Room
 from goqueue.runtime.groups import Groups
 from goqueue.runtime.hosted_group import HostedGroup
 from goqueue.runtime.hosted_ledger import HostedLedger
+from goqueue.runtime.kept_frames import Keeping, KeptFrames
 from goqueue.runtime.leasing import Leased, Leasing, Wish
 from goqueue.runtime.ledgers import Ledgers
 from goqueue.runtime.state_log import StateLog
@@ -37,6 +38,8 @@ class Demand(NamedTuple):
     bytes_max: int
     wait_ms: int
     room: Room = BOUNDLESS
+    kept: KeptFrames | None = None
+    """Where the client keeps frames, those it has."""
 
 
 class Polling:
@@ -189,7 +192,12 @@ class Polling:
     ) -> None:
         async with self._lines.setdefault((group.name, member), asyncio.Lock()):
             ledgers = self._open_all(group, member)
-            wish = Wish(group, member, demand.limit, await demand.room.take(demand.bytes_max))
+            bytes_max = await demand.room.take(demand.bytes_max)
+            keeping = None
+            if demand.kept is not None and ledgers and not group.options.is_shared:
+                # Who shares a partition is leased a part of each frame only.
+                keeping = Keeping(demand.kept, len(ledgers))
+            wish = Wish(group, member, demand.limit, bytes_max, keeping)
             wish = wish._replace(limit=self._leasing.room(wish))
             for hosted in self._in_turn(group.name, member, ledgers):
                 if wish.limit <= 0 or wish.bytes_max <= 0:

@@ -34,7 +34,10 @@ VERBS = (ACK, NACK, REJECT, EXTEND, RELEASE)
 
 
 class Poll(Call, frozen=True):
-    """Lease messages that are ready, waiting a while for them."""
+    """Lease messages that are ready, waiting a while for them.
+
+    Who ``keeps`` frames is sent those once of which more will be leased to it (see ``Shelf``).
+    """
 
     group: Name
     member: Member
@@ -42,6 +45,7 @@ class Poll(Call, frozen=True):
     limit: Annotated[int, msgspec.Meta(ge=1, le=POLL_MESSAGES_MAX)]
     bytes_max: Annotated[int, msgspec.Meta(ge=1, le=FETCH_BYTES_MAX)]
     wait_ms: Annotated[int, msgspec.Meta(ge=0, le=FETCH_WAIT_MS_MAX)]
+    keeps: bool = False
 
 
 class PolledPart(Call, frozen=True):
@@ -51,7 +55,9 @@ class PolledPart(Call, frozen=True):
     are leased, and are to be handed out in that order. ``failures`` are pairs of an offset and how
     often its delivery failed before; all others are delivered for the first time. Where
     ``gathered`` has offsets, the last frame is a batch of just those messages. Those in ``traced``
-    get a header ``traceparent`` that is made of ``tag`` and their offset.
+    get a header ``traceparent`` that is made of ``tag`` and their offset. ``kept`` are the numbers
+    of frames on the connection's shelf that hold messages of this lease, too; those with the next
+    numbers are the first frames of this part, and are to be put there.
     """
 
     topic: str
@@ -63,6 +69,7 @@ class PolledPart(Call, frozen=True):
     gathered: list[int] | bytes = b""
     traced: list[int] | bytes = b""
     tag: int = 0
+    kept: list[int] = msgspec.field(default_factory=list)
 
 
 class Polled(Call, frozen=True):

@@ -21,6 +21,7 @@ from goqueue.base.limits import (
     REQUEST_BUFFER_FREE_BYTES,
 )
 from goqueue.observability.logging import get_logger
+from goqueue.runtime.kept_frames import KeptFrames
 from goqueue.storage.disk import File
 from goqueue.transport.native.alarm import Alarm
 from goqueue.transport.native.budget import ByteBudget, ReplyRoom
@@ -76,6 +77,7 @@ class Connection(asyncio.Protocol):
         self._departure = Alarm(self._not_taken)
         self._backlog: deque[Packet] = deque()
         self._files: deque[Sequence[File]] = deque(maxlen=REPLIES_HELD)
+        self._kept = KeptFrames()
         self._tasks: set[asyncio.Future[None]] = set()
         self._unstarted = 0
         """Tasks that have not begun: nothing that came behind them may go before them."""
@@ -277,7 +279,9 @@ class Connection(asyncio.Protocol):
         operation, correlation = packet.operation, packet.correlation
         undo = nothing
         try:
-            reply = await self._dispatch.serve(operation, packet.header, packet.payload, room)
+            reply = await self._dispatch.serve(
+                operation, packet.header, packet.payload, room, self._kept
+            )
             header = _encode(reply.header)
         except Exception as error:  # noqa: BLE001 - the outermost frame of a request
             self._write_error(packet, error)

@@ -15,6 +15,7 @@ from goqueue.core.topics.settings import OS
 from goqueue.core.tx.producer import Identity
 from goqueue.runtime import fetch
 from goqueue.runtime.broker import Broker
+from goqueue.runtime.kept_frames import KeptFrames
 from goqueue.runtime.partition import Published
 from goqueue.runtime.sight import Lens
 from goqueue.runtime.topic import Topic
@@ -89,10 +90,11 @@ class Dispatch:
         header: Buffer,
         payload: memoryview,
         room: fetch.Room = fetch.BOUNDLESS,
+        kept: KeptFrames | None = None,
     ) -> Reply:
         """Answer one request, or raise a GoQueueError. What is read from the log fits ``room``."""
         call, serve = self._decode(operation, header)
-        reply: Reply = await serve(call, Beside(payload, room))
+        reply: Reply = await serve(call, Beside(payload, room, kept))
         return reply
 
     def _decode(self, operation: int, header: Buffer) -> tuple[Any, Any]:

@@ -36,15 +36,18 @@ class QueueOperations:
         add(Operation.RESET_OFFSETS, queue_calls.ResetOffsets, self._reset_offsets)
 
     async def _poll(self, call: queue_calls.Poll, beside: Beside) -> Reply:
-        demand = Demand(call.limit, call.bytes_max, call.wait_ms, beside.room)
+        kept = beside.kept if call.keeps else None
+        demand = Demand(call.limit, call.bytes_max, call.wait_ms, beside.room, kept)
         # Another generation is told in the reply: what a member still owns it may go on reading.
         polled = await self._broker.consume.poll(call.group, call.member, None, demand)
         payload: list[Buffer] = []
         parts: list[queue_calls.PolledPart] = []
         for part in polled.parts:
-            frames = part.packed()
+            # From here on nothing awaits: what is named now goes out now.
+            numbers, fresh = ([], []) if kept is None else kept.send(part.kept)
+            frames = [*fresh, *part.packed()]
             payload += frames
-            parts.append(_polled_part(part, size=sum(map(len, frames))))
+            parts.append(_polled_part(part, size=sum(map(len, frames)), kept=numbers))
         header = queue_calls.Polled(polled.generation, polled.lease_ms, parts)
         return Reply(header, payload, partial(self._broker.consume.give_back, call.group, polled))
 
@@ -110,7 +113,7 @@ def _settled(settling: Settling) -> Reply:
     return Reply(queue_calls.Settled([settled_part(outcome) for outcome in settling.outcomes]))
 
 
-def _polled_part(part: Leased, *, size: int) -> queue_calls.PolledPart:
+def _polled_part(part: Leased, *, size: int, kept: list[int]) -> queue_calls.PolledPart:
     name = part.partition
     return queue_calls.PolledPart(
         name.topic,
@@ -122,6 +125,7 @@ def _polled_part(part: Leased, *, size: int) -> queue_calls.PolledPart:
         part.gathered,
         part.traced,
         part.tag,
+        kept,
     )
 
 

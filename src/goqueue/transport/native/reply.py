@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from goqueue.base.errors import GoQueueError
 from goqueue.runtime import fetch
+from goqueue.runtime.kept_frames import KeptFrames
 from goqueue.storage.disk import File
 from goqueue.wire import calls
 from goqueue.wire.packet import Buffer
@@ -40,6 +41,8 @@ class Beside(NamedTuple):
 
     payload: memoryview
     room: fetch.Room
+    kept: KeptFrames | None = None
+    """Frames the client has, where it has a connection to itself."""
 
 
 def failure_of(error: GoQueueError) -> calls.Failure:
