@@ -15,7 +15,7 @@ from goqueue.base.ids import GroupId, Offset
 from goqueue.core.delivery import events
 from goqueue.core.delivery.events import Event
 from goqueue.core.delivery.ledger import Ledger
-from goqueue.core.delivery.settle import Moment
+from goqueue.core.delivery.settle import Moment, brief
 from goqueue.core.delivery.view import View
 from goqueue.observability.logging import get_logger
 from goqueue.runtime.clock import Clock
@@ -106,7 +106,8 @@ class HostedLedger:
         if self.is_closed:
             raise GroupNotFoundError("the group or the topic is gone")
         members = self._members_of(found)
-        self._state.write(self.key, home=self.group, events=found, snapshot=self.ledger.snapshot)
+        stored = [brief(self.ledger, event) for event in found]
+        self._state.write(self.key, home=self.group, events=stored, snapshot=self.ledger.snapshot)
         for event in found:
             self.ledger.apply(event)
             if isinstance(event, events.Acked):

@@ -41,7 +41,7 @@ class Leased(msgspec.Struct, frozen=True, tag="l", array_like=True, kw_only=True
 
 
 class Acked(msgspec.Struct, frozen=True, tag="a", array_like=True, kw_only=True):
-    """A member is done with messages."""
+    """A member is done with messages; where none are named, with all that its lease holds."""
 
     offsets: Written
     nonce: int
@@ -138,7 +138,7 @@ class LeaseKept(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
 
     nonce: int
     member: str
-    offsets: Runs
+    offsets: Written
     deadline_ms: int
     lease_ms: int
 

@@ -61,6 +61,10 @@ class Leases:
         """Return how many messages a member holds."""
         return self._in_flight.get(member, 0)
 
+    def held_under(self, nonce: int) -> BitMap64:
+        """Return what a live lease holds, as a set of the caller's own."""
+        return self._by_nonce[nonce].offsets.copy()
+
     def held_by(self, member: str) -> list[int]:
         """Return the nonces of a member's leases."""
         return [nonce for nonce, lease in self._by_nonce.items() if lease.member == member]

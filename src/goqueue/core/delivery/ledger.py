@@ -266,7 +266,7 @@ class Ledger:
             case events.Leased():
                 self._lease(event)
             case events.Acked(offsets=runs, nonce=nonce):
-                offsets = peek_at(runs)
+                offsets = peek_at(runs) if runs else self.leases.held_under(nonce)
                 self.leases.end(nonce, offsets)
                 self._settle(offsets, events.ACKED)
             case events.Returned(offsets=runs, nonce=nonce):
@@ -452,7 +452,7 @@ class Ledger:
                 events.LeaseKept(
                     nonce=nonce,
                     member=lease.member,
-                    offsets=runs_of(lease.offsets),
+                    offsets=written_of(lease.offsets),
                     deadline_ms=lease.deadline_ms,
                     lease_ms=lease.lease_ms,
                 )

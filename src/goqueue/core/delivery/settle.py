@@ -23,7 +23,7 @@ from goqueue.core.delivery import events
 from goqueue.core.delivery.events import Event
 from goqueue.core.delivery.lease import Lease
 from goqueue.core.delivery.ledger import Ledger
-from goqueue.core.delivery.runs import Runs, Written, runs_of, written_of
+from goqueue.core.delivery.runs import Runs, Written, count_of, runs_of, written_of
 
 MAX_RETRIES_EXCEEDED: Final = "MAX_RETRIES_EXCEEDED"
 REJECTED: Final = "REJECTED"
@@ -113,6 +113,15 @@ def ack(ledger: Ledger, claim: Claim, *, now_ms: int) -> Decision[Event, Settled
     is_packed = isinstance(claim.written, bytes) and not refused
     written = claim.written if is_packed and claim.written else written_of(held)
     return Decision((events.Acked(offsets=written, nonce=claim.nonce),), Settled(refused))
+
+
+def brief(ledger: Ledger, event: Event) -> Event:
+    """Return an event, about to happen, as it is stored: what the ledger knows is not repeated."""
+    if not isinstance(event, events.Acked) or not isinstance(event.offsets, bytes):
+        return event
+    lease = ledger.leases.get(event.nonce)
+    is_whole = lease is not None and len(lease.offsets) == count_of(event.offsets)
+    return events.Acked(offsets=[], nonce=event.nonce) if is_whole else event
 
 
 def hold(
