@@ -68,7 +68,9 @@ class Leased(NamedTuple):
     @property
     def end_offset(self) -> int:
         """Return the offset behind the last message."""
-        return int(numbers_in(self.order).max()) + 1
+        if isinstance(self.order, bytes):
+            return int(numbers_in(self.order)[-1]) + 1
+        return max(self.order[1::2])
 
     @property
     def size(self) -> int:

@@ -154,9 +154,10 @@ def write_part(part: Leased, *, is_base64: bool) -> list[PolledMessage]:
 def _add_traces(written: list[PolledMessage], part: Leased) -> None:
     """Give messages that are traced the header of their trace."""
     traces = traceparents_of(part.tag, numbers_in(part.traced))
-    for row in [row for row, message in enumerate(written) if message.offset in traces]:
+    rows = dict(zip([message.offset for message in written], range(len(written)), strict=True))
+    for offset, trace in traces.items():
+        row, text = rows[offset], trace
         message = written[row]
-        text = traces[message.offset]
         if message.headers_encoding is not None:
             text = binascii.b2a_base64(text.encode(), newline=False).decode()
         headers = {**(message.headers or {}), HEADER: text}
