@@ -2,16 +2,20 @@
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import goqueue
 import goqueue.aio
+from goqueue.base.errors import DiskFullError
 from goqueue.client.consumer_hold import Holdings
-from goqueue.client.link import Answer
+from goqueue.client.link import Answer, NativeLink
+from goqueue.runtime.consume import Consumption, Settling
+from goqueue.wire.packet import Operation
 from goqueue.wire.queue_calls import Polled
-from tests.client.consuming import SECONDS_MAX, lag, publish
+from tests.client.consuming import SECONDS_MAX, lag, publish, take
 
 MESSAGES = 30
 LINGER_MS = 10_000
@@ -124,6 +128,99 @@ def test_the_asynchronous_twin(
     assert found == values
     assert not empty_polls
     assert lag(client, topic) == 0
+
+
+SETTLES_MAX = 20
+"""In a second or two, by polls and by lingering; whoever tries at once tries thousands of times."""
+
+
+class FullDisk:
+    """Refuses settlements until it is over, and counts them."""
+
+    def __init__(self) -> None:
+        self.is_over = False
+        self.count = 0
+
+    def meet(self) -> None:
+        """Raise, unless it is over."""
+        if not self.is_over:
+            self.count += 1
+            raise DiskFullError("no room on the disk")
+
+
+def test_what_is_refused_for_a_while_is_not_sent_again_at_once(
+    tmp_path: Path, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A consumer that has nothing to do does not keep a broker busy that cannot do it."""
+    disk, begin_settle = FullDisk(), Consumption.begin_settle
+
+    def meet(self: Consumption, *args: Any) -> Settling:
+        disk.meet()
+        return begin_settle(self, *args)
+
+    monkeypatch.setattr(Consumption, "begin_settle", meet)
+    with goqueue.open(tmp_path / "data") as client:
+        client.create_topic(topic)
+        values = publish(client, topic, 5, keys=1)
+        with client.consumer(topic, [topic], ordering="key") as consumer:
+            (message,) = consumer.poll()
+            message.ack()
+            assert consumer.poll(timeout=1.5) == []
+            assert 1 <= disk.count <= SETTLES_MAX
+            disk.is_over = True
+
+            found = [message.value or b"" for message in take(consumer, 1)]
+
+        assert found == values[1:2]
+
+
+def test_what_is_refused_for_a_while_waits_in_the_asynchronous_twin(
+    address: str, client: goqueue.Client, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same in an event loop."""
+    values = publish(client, topic, 5, keys=1)
+    disk, request = FullDisk(), NativeLink.request
+
+    async def meet(self: NativeLink, operation: Operation, *args: Any) -> Answer:
+        if operation == Operation.SETTLE:
+            disk.meet()
+        return await request(self, operation, *args)
+
+    monkeypatch.setattr(NativeLink, "request", meet)
+
+    async def main() -> None:
+        async with (
+            await goqueue.aio.connect(address) as other,
+            asyncio.timeout(SECONDS_MAX),
+            other.consumer(topic, [topic], ordering="key") as consumer,
+        ):
+            (message,) = await consumer.poll()
+            message.ack()
+            assert await consumer.poll(wait_s=1.5) == []
+            assert 1 <= disk.count <= SETTLES_MAX
+            disk.is_over = True
+            (message,) = await consumer.poll(wait_s=SECONDS_MAX)
+            assert message.value == values[1]
+
+    asyncio.run(main())
+
+
+def test_large_messages_are_fetched_ahead(client: goqueue.Client, topic: str) -> None:
+    """A reply full of large messages is a full one, however few they are."""
+    count = 300
+    with client.producer(topic) as producer:
+        for number in range(count):
+            producer.send(bytes(50_000), key=b"%d" % number)
+    polls: list[int] = []
+    with client.consumer(topic, [topic], ordering="key") as consumer:
+        for message in consumer:
+            polls.append(len(consumer._polls))  # noqa: SLF001 - what is under way meanwhile
+            message.ack()
+            if len(polls) == count:
+                break
+
+    # But for the first and the last reply, the next is always on its way.
+    assert sum(1 for under_way in polls if under_way) > count / 2
 
 
 def test_few_keys_among_many_messages(client: goqueue.Client, topic: str) -> None:

@@ -1,29 +1,35 @@
 """Frames a consumer keeps: what is handed out is what was published, whatever the network does."""
 
+import contextlib
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
 import goqueue
 from goqueue.base.errors import CorruptFrameError, ProtocolError
 from goqueue.base.ids import Offset
+from goqueue.base.limits import SHELF_BYTES_MAX, SHELF_ROW_BYTES
 from goqueue.client.consumer_channel import SocketChannel
-from goqueue.client.kept_frames import KeptFrame, KeptFrames
-from goqueue.core.delivery.shelf import SHELF_BYTES_MAX
+from goqueue.client.consumer_hold import Holdings
+from goqueue.client.deliver_decode import Portion
+from goqueue.client.kept_frames import KeptFrame, KeptFrames, Place
+from goqueue.client.link import Answer
 from goqueue.core.record.batch import pack_batch
 from goqueue.core.record.columns import build_batch
 from goqueue.core.record.message import Draft
 from goqueue.core.record.row import encode_row
 from goqueue.core.record.stamp import NO_STAMP
 from goqueue.wire.packet import Operation
+from goqueue.wire.queue_calls import Polled
 from tests.client.consuming import lag
 from tests.client.proxy import Fate, Proxy
 
 MESSAGES = 4_000
 KEYS = 600
+PLACE = ("orders", 0)
 
 
 class Taking(NamedTuple):
@@ -40,10 +46,10 @@ def taking(monkeypatch: pytest.MonkeyPatch) -> Taking:
     take = KeptFrames.take
 
     def note(
-        self: KeptFrames, numbers: Sequence[int], frames: memoryview
+        self: KeptFrames, place: Place, numbers: Sequence[int], frames: memoryview
     ) -> tuple[list[KeptFrame], memoryview]:
         before = self._shelf.next_number
-        kept = take(self, numbers, frames)
+        kept = take(self, place, numbers, frames)
         found.named.append(len(numbers))
         found.brought.append(self._shelf.next_number - before)
         return kept
@@ -77,8 +83,10 @@ def _publish(client: goqueue.Client, topic: str) -> dict[bytes, list[Row]]:
     return expected
 
 
-def _consume(consumer: goqueue.Consumer) -> dict[bytes, list[Row]]:
-    found: dict[bytes, list[Row]] = defaultdict(list)
+def _consume(
+    consumer: goqueue.Consumer, found: dict[bytes, list[Row]] | None = None
+) -> dict[bytes, list[Row]]:
+    found = defaultdict(list) if found is None else found
     for message in consumer:
         assert message.key is not None
         # A trace may have been begun for it on the way.
@@ -167,10 +175,10 @@ def _frame(offset: int, rows: int = 3, value: bytes = b"v") -> bytes:
 def test_new_frames_are_the_first_of_a_part() -> None:
     """What is behind them is left; what is kept is found again."""
     kept = KeptFrames()
-    (one, two), rest = kept.take([0, 1], memoryview(_frame(0) + _frame(3) + _frame(6)))
+    (one, two), rest = kept.take(PLACE, [0, 1], memoryview(_frame(0) + _frame(3) + _frame(6)))
     assert (one.first_offset, two.end_offset, len(rest)) == (0, 6, len(_frame(6)))
 
-    (again,), rest = kept.take([1], memoryview(b""))
+    (again,), rest = kept.take(PLACE, [1], memoryview(b""))
 
     assert again is two
     assert not rest
@@ -180,15 +188,15 @@ def test_new_frames_are_the_first_of_a_part() -> None:
 def test_frames_that_make_room_for_others_are_used_before() -> None:
     """A part may name a frame that leaves the shelf for another of the same part."""
     kept = KeptFrames()
-    large = bytes(SHELF_BYTES_MAX // 6)
-    (first, *_), _ = kept.take([0], memoryview(_frame(0, value=large)))
+    large = bytes(SHELF_BYTES_MAX // 3 - SHELF_ROW_BYTES)
+    (first, *_), _ = kept.take(PLACE, [0, 1], memoryview(_frame(0, 1, large) + _frame(1, 1, large)))
 
-    (named, new), _ = kept.take([0, 1], memoryview(_frame(3, value=large)))
+    (named, new), _ = kept.take(PLACE, [0, 2], memoryview(_frame(2, 1, large)))
 
     assert named is first
-    assert new.first_offset == 3
+    assert new.first_offset == 2
     with pytest.raises(ProtocolError, match="frame 0 is not kept here"):
-        kept.take([0], memoryview(b""))
+        kept.take(PLACE, [0], memoryview(b""))
 
 
 @pytest.mark.parametrize(
@@ -206,4 +214,87 @@ def test_frames_that_make_room_for_others_are_used_before() -> None:
 def test_nonsense_is_refused(numbers: list[int], payload: bytes, error: type[Exception]) -> None:
     """A number nobody gave, a frame that is damaged, missing, or no batch."""
     with pytest.raises(error):
-        KeptFrames().take(numbers, memoryview(payload))
+        KeptFrames().take(PLACE, numbers, memoryview(payload))
+
+
+def test_a_frame_of_another_partition_is_refused() -> None:
+    """Its offsets mean other messages there."""
+    kept = KeptFrames()
+    kept.take(PLACE, [0], memoryview(_frame(0)))
+
+    with pytest.raises(ProtocolError, match="frame 0 is not kept here"):
+        kept.take(("orders", 1), [0], memoryview(b""))
+
+
+def test_headers_of_a_message_that_comes_again_are_its_own(
+    client: goqueue.Client, topic: str, taking: Taking
+) -> None:
+    """What a handler did to those of an earlier delivery is not seen."""
+    _publish(client, topic)
+    seen: dict[tuple[int, int], list[dict[str, bytes]]] = defaultdict(list)
+    place = (-1, -1)
+    options = {"ordering": "key", "prefetch": 400, "max_retries": 99}
+    with client.consumer(topic, [topic], **options) as consumer:
+        for message in consumer:
+            headers = message.headers
+            if headers is None:
+                message.ack()
+                continue
+            place = message.partition, message.offset
+            seen[place].append(dict(headers))
+            if taking.named and message.delivery_count == 2:
+                break
+            assert isinstance(headers, dict)
+            headers["changed"] = b"by a handler"
+            message.nack(delay=0)
+
+    assert seen[place][0] == seen[place][1]
+
+
+def test_an_interrupted_reply_is_forgotten_with_its_connection(
+    client: goqueue.Client, topic: str, taking: Taking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C in the middle of a reply, and going on with the same consumer."""
+    expected = _publish(client, topic)
+    take = Holdings.take
+    interrupted: list[int] = []
+
+    def interrupt(self: Holdings, answer: Answer, **options: Any) -> Polled:
+        if len(taking.named) >= 3 * (1 + len(interrupted)) and len(interrupted) < 3:
+            interrupted.append(len(taking.named))
+            raise KeyboardInterrupt
+        return take(self, answer, **options)
+
+    monkeypatch.setattr(Holdings, "take", interrupt)
+    found: dict[bytes, list[Row]] = defaultdict(list)
+    options = {"ordering": "key", "prefetch": 400, "visibility_timeout": "1s", "max_retries": 99}
+    with client.consumer(topic, [topic], **options) as consumer:
+        while sum(map(len, found.values())) < MESSAGES:
+            with contextlib.suppress(KeyboardInterrupt):
+                _consume(consumer, found)
+
+    assert len(interrupted) == 3
+    assert found == expected
+
+
+def test_what_cannot_be_read_is_given_back(
+    client: goqueue.Client, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is an error once; afterwards the same messages come again."""
+    expected = _publish(client, topic)
+    messages = Portion.messages
+    failed: list[Portion] = []
+
+    def fail(self: Portion) -> Iterator[goqueue.Delivery]:
+        if not failed:
+            failed.append(self)
+            raise CorruptFrameError("not in the reply")
+        return messages(self)
+
+    monkeypatch.setattr(Portion, "messages", fail)
+    with client.consumer(topic, [topic], ordering="key", prefetch=400) as consumer:
+        with pytest.raises(CorruptFrameError):
+            next(iter(consumer))
+        found = _consume(consumer)
+
+    assert found == expected

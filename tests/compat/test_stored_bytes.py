@@ -11,6 +11,8 @@ import pytest
 from crc32c import crc32c
 
 from goqueue.base.ids import Epoch, Offset, PartitionId, ProducerId, Sequence, TopicName
+from goqueue.core.delivery.events import Acked, LeaseKept
+from goqueue.core.delivery.runs import set_of
 from goqueue.core.log.index import SparseIndex
 from goqueue.core.log.scan import Walk
 from goqueue.core.producers.identities import IdsReserved, LifeBegun
@@ -272,6 +274,31 @@ EVENTS = [
 def test_journal_events_are_frozen(raw: bytes, event: Event) -> None:
     """A catalogue written by an older broker is read by a newer one."""
     assert msgspec.msgpack.decode(raw, type=Event) == event
+
+
+ACKED_RUN = b"\x93\xa1a\x92\x03\x05\x07"
+ACKED_WHOLE = b"\x93\xa1a\x90\x07"
+LEASE_OF_A_RUN = b"\x95\x07\xa1m\x92\x03\x05\xcdu0\xcdu0"
+LEASE_PACKED = (
+    b"\x95\x07\xa1m\xc4\x10" + bytes.fromhex("0a00000000000000 00000000 02000000") + b"\xcdu0\xcdu0"
+)
+
+
+def test_acks_in_the_state_are_frozen() -> None:
+    """Some messages of a lease are named; all of them are not."""
+    assert msgspec.msgpack.encode(Acked(offsets=[3, 5], nonce=7)) == ACKED_RUN
+    assert msgspec.msgpack.encode(Acked(offsets=[], nonce=7)) == ACKED_WHOLE
+    assert msgspec.msgpack.decode(ACKED_WHOLE, type=Acked) == Acked(offsets=[], nonce=7)
+
+
+def test_leases_in_a_snapshot_are_frozen() -> None:
+    """Runs, as before, or packed."""
+    run = msgspec.msgpack.decode(LEASE_OF_A_RUN, type=LeaseKept)
+    packed = msgspec.msgpack.decode(LEASE_PACKED, type=LeaseKept)
+
+    assert list(set_of(run.offsets)) == [3, 4]
+    assert list(set_of(packed.offsets)) == [10, 12]
+    assert msgspec.msgpack.encode(packed) == LEASE_PACKED
 
 
 def test_a_producer_snapshot_is_frozen() -> None:

@@ -3,8 +3,8 @@
 import pytest
 
 from goqueue.base.ids import Offset, PartitionId, TopicName, TopicPartition
+from goqueue.base.limits import SHELF_BYTES_MAX
 from goqueue.core.delivery.runs import count_of, numbers_in
-from goqueue.core.delivery.shelf import SHELF_BYTES_MAX
 from goqueue.core.record.message import Draft
 from goqueue.runtime import broker as broker_module
 from goqueue.runtime.kept_frames import KEPT_SHARE, KeptFrame, KeptFrames, Spot
@@ -94,6 +94,7 @@ def test_what_was_sent_takes_no_room() -> None:
         (second,) = await till.take(member)
 
         assert second.size == 0
+        assert 0 < second.message_bytes == first.message_bytes < first.size
 
     run(scenario())
 
@@ -179,19 +180,24 @@ def _segment() -> Segment:
 def test_frames_get_numbers_as_they_go_out() -> None:
     """One that left the shelf is sent again, under another number."""
     kept = KeptFrames()
-    large, segment = bytes(SHELF_BYTES_MAX // 2), _segment()
-    one, two, three = (KeptFrame(Spot(segment, place), large, is_new=True) for place in range(3))
+    room, segment = SHELF_BYTES_MAX // 2, _segment()
+    one, two, three = (
+        KeptFrame(Spot(segment, place), b"%d" % place, room, is_new=True) for place in range(3)
+    )
 
-    assert kept.send([one, two]) == ([0, 1], [large, large])
+    assert kept.send([one, two]) == ([0, 1], [b"0", b"1"])
     assert kept.send([two, one]) == ([1, 0], [])
-    assert kept.send([one, three]) == ([0, 2], [large])
+    assert kept.send([one, three]) == ([0, 2], [b"2"])
     assert one.spot not in kept
-    assert kept.send([one]) == ([3], [large])
+    assert kept.send([one]) == ([3], [b"0"])
 
 
 def test_a_frame_of_another_segment_is_another_frame() -> None:
     """A compacted segment has the same offsets and other frames."""
     kept = KeptFrames()
-    kept.send([KeptFrame(Spot(_segment(), 7), b"before", is_new=True)])
+    kept.send([KeptFrame(Spot(_segment(), 7), b"before", 6, is_new=True)])
 
-    assert kept.send([KeptFrame(Spot(_segment(), 7), b"after", is_new=True)]) == ([1], [b"after"])
+    assert kept.send([KeptFrame(Spot(_segment(), 7), b"after", 5, is_new=True)]) == (
+        [1],
+        [b"after"],
+    )

@@ -187,6 +187,16 @@ looks no further."""
 RECENT_BYTES_MAX: Final = 32 * MiB
 """Memory for what was read of logs and is likely to be polled again, of all groups together."""
 
+SHELF_BYTES_MAX: Final = 32 * MiB
+"""What a consumer keeps of frames that it will be leased more of, for one connection, unpacked.
+Part of the protocol, as are the next two."""
+
+SHELF_FRAMES_MAX: Final = 1_000
+"""How many frames that may be."""
+
+SHELF_ROW_BYTES: Final = 128
+"""What a message there counts beside its bytes: that of the objects it is read into."""
+
 GROUPS_MAX: Final = 10_000
 """Most consumer groups of one broker: each is held in memory and swept every second."""
 
@@ -411,6 +421,7 @@ assert PRODUCER_REQUESTS_IN_FLIGHT_MAX <= PRODUCER_BATCHES_REMEMBERED
 assert REQUEST_BYTES_MAX < REQUEST_BUFFER_BYTES_MAX
 assert 8 * FETCH_BYTES_MAX <= REPLY_BUFFER_BYTES_MAX, "an idle broker grants any fetch in full"
 assert 4 * POLL_MESSAGES_MAX <= SETTLE_RUNS_MAX, "what was polled can be settled at once"
+assert SHELF_BYTES_MAX <= 2 * FETCH_BYTES_MAX, "what one lease names fits into a reply"
 
 assert PARTITIONS_MAX <= GROUP_PARTITIONS_MAX, "any one topic can be consumed by a group"
 

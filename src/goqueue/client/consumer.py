@@ -8,7 +8,7 @@ import contextlib
 import math
 import threading
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from itertools import islice
 from types import TracebackType
 from typing import Final, Self
@@ -72,6 +72,8 @@ class Consumer:
         """When the polls under way were sent, by their correlations."""
         self._is_idle = False
         """Whether the consuming thread has nothing to hand out and waits for more."""
+        self._is_doubtful = False
+        """Whether a reply made no sense: the connection is not used any more."""
         self._rejoined_s = -math.inf
         self._poll_error: GoQueueError | None = None
         self._lost_s: float | None = None
@@ -118,7 +120,7 @@ class Consumer:
         deadline_s = time.monotonic() + timeout
         while (portion := self._next(deadline_s)) is not None:
             with self._io:
-                taken = list(islice(portion.messages(), max_messages))
+                taken = list(islice(self._open(portion), max_messages))
             if taken and not portion.lease.is_over:
                 return taken
             for message in taken:
@@ -155,11 +157,20 @@ class Consumer:
     def _messages(self) -> Generator[Delivery, None, None]:
         while (portion := self._next()) is not None:
             lease = portion.lease
-            for message in portion.messages():
+            for message in self._open(portion):
                 if lease.is_over:
                     self._hold.give_up(portion, message.offset)
                     break
                 yield message
+
+    def _open(self, portion: Portion) -> Iterator[Delivery]:
+        """Return messages to hand out, or raise; what cannot be read is given back."""
+        try:
+            return portion.messages()
+        except CorruptFrameError:
+            self._hold.discard(portion)
+            self._is_doubtful = True
+            raise
 
     def _auto_acked(self) -> Generator[Delivery, None, None]:
         for message in self._messages():
@@ -276,18 +287,22 @@ class Consumer:
             return
         try:
             correlations = self._channel.send(requests)
+            self._pending.update(zip(correlations, batches, strict=True))
+            if should_poll:
+                self._polls[correlations[-1]] = time.monotonic()
         except BaseException:
-            self._fail([orders for orders in batches if orders])
+            # Whoever interrupts us may well go on afterwards: nothing comes that nobody expects.
+            known = set(map(id, self._pending.values()))
+            self._fail([orders for orders in batches if orders and id(orders) not in known])
+            self._forget_pending()
             raise
-        self._pending.update(zip(correlations, batches, strict=True))
-        if should_poll:
-            self._polls[correlations[-1]] = time.monotonic()
 
     def _is_worth_settling(self) -> bool:
         """Tell whether to send settlements without a poll."""
         if self._is_idle and self._hold.is_by_key:
-            # What comes next may wait for them. One at a time: meanwhile the others gather.
-            return not any(self._pending.values())
+            # What comes next may wait for them. One at a time: meanwhile the others gather. Those
+            # that were refused for a while go with the next poll.
+            return not any(self._pending.values()) and self._hold.has_news
         return self._hold.settled_count >= PORTION_WORTH_SETTLING
 
     def _hurry(self) -> None:
@@ -313,18 +328,31 @@ class Consumer:
         timeout_s = WAIT_MS / SECOND_MS
         if deadline_s is not None:
             timeout_s = min(timeout_s, max(deadline_s - time.monotonic(), 0))
-        if (reply := self._channel.receive(timeout_s)) is not None:
-            self._take(reply)
-        elif self._polls:
+        if not self._receive(timeout_s) and self._polls:
             waited_s = time.monotonic() - min(self._polls.values())
             if waited_s > self._timeout_s + WAIT_MS / SECOND_MS:
-                self._channel.close()
                 self._forget_pending()
                 raise DeadlineExceededError(f"no answer in {self._timeout_s:g} s")
+
+    def _receive(self, timeout_s: float) -> bool:
+        """Take a reply, all of it or none: those behind it may speak of what it brought."""
+        try:
+            reply = self._channel.receive(timeout_s)
+            if reply is not None:
+                self._take(reply)
+        except (ProtocolError, CorruptFrameError) as fault:
+            raise ConnectionLostError(f"connection lost: {fault.message}") from fault
+        except BaseException:
+            # Whoever interrupts us may well go on afterwards.
+            self._forget_pending()
+            raise
+        return reply is not None
 
     def _take(self, reply: Reply) -> None:
         self._lost_s = None
         self._backoff_s = BACKOFF_SECONDS
+        if reply.correlation not in self._pending and self._channel.kept is not None:
+            raise ProtocolError("a reply that nobody waits for")
         orders = self._pending.pop(reply.correlation, None)
         if orders is None:
             asked_s = self._polls.pop(reply.correlation, None)
@@ -334,13 +362,9 @@ class Consumer:
                     self._poll_error = reply.error
                 return
             limit = self._hold.poll_limit(self._options)
-            try:
-                polled = self._hold.take(
-                    reply.answer, asked_s=asked_s, limit=limit, kept=self._channel.kept
-                )
-            except (ProtocolError, CorruptFrameError) as fault:
-                # The replies behind it may speak of what it brought.
-                raise ConnectionLostError(f"connection lost: {fault.message}") from fault
+            polled = self._hold.take(
+                reply.answer, asked_s=asked_s, limit=limit, kept=self._channel.kept
+            )
             if polled.generation != self._upkeep.membership.generation:
                 self._in_loop(self._upkeep.nudge)
         elif reply.answer is not None:
@@ -357,8 +381,8 @@ class Consumer:
         if not self._pending or not self._io.acquire(blocking=False):
             return
         try:
-            while self._pending and (reply := self._channel.receive(0)) is not None:
-                self._take(reply)
+            while self._pending and self._receive(0):
+                pass
         except GoQueueError:
             self._forget_pending()
         finally:
@@ -367,7 +391,10 @@ class Consumer:
     # When something is wrong.
 
     def _check(self) -> None:
-        """Deal with the error of the last poll."""
+        """Deal with the error of the last poll, and with replies that made no sense."""
+        if self._is_doubtful:
+            self._is_doubtful = False
+            self._forget_pending()
         if self._upkeep.failure is not None:
             raise self._upkeep.failure
         error, self._poll_error = self._poll_error, None

@@ -248,7 +248,8 @@ class AsyncConsumer:
     def _ask(self, *, is_idle: bool) -> None:
         """Keep polls under way as long as there is room for what they bring."""
         if not self._hold.has_room(self._options, polls=len(self._polls)):
-            if is_idle and self._hold.is_by_key and not self._upkeep.sending:
+            is_worth = is_idle and self._hold.is_by_key and not self._upkeep.sending
+            if is_worth and self._hold.has_news:
                 # What comes next may wait for them. One at a time: meanwhile the others gather.
                 self._upkeep.send(self._hold.collect())
             return

@@ -169,6 +169,7 @@ class SocketChannel:
         """Give up the connection; the next request makes a new one."""
         connection, self._socket = self._socket, None
         self._receiving = None
+        self.kept = KeptFrames()
         if connection is not None:
             connection.close()
 
@@ -195,7 +196,6 @@ class SocketChannel:
             connection.close()
             raise
         self._socket = connection
-        self.kept = KeptFrames()
         return connection
 
     def _greet(self, connection: socket.socket) -> None:

@@ -19,6 +19,7 @@ from goqueue.client.deliver_decode import Portion, offsets_of
 from goqueue.client.delivery import Lease, Order, Verdict
 from goqueue.client.kept_frames import KeptFrame, KeptFrames
 from goqueue.client.link import Answer, decode
+from goqueue.client.reader import FETCH_BYTES
 from goqueue.wire.queue_calls import EXTEND, Polled, Settle, Settled
 
 PARTS_MAX: Final = 500
@@ -86,7 +87,8 @@ class Holdings:
                 position += part.size
                 kept_frames: Sequence[KeptFrame] = ()
                 if part.kept and kept is not None:
-                    kept_frames, frames = kept.take(part.kept, frames)
+                    place = part.topic, part.partition
+                    kept_frames, frames = kept.take(place, part.kept, frames)
                 offsets = offsets_of(part.order)
                 rows += len(offsets)
                 lease = Lease(
@@ -100,7 +102,9 @@ class Holdings:
                 else:
                     self._portions.append(Portion(lease, frames, kept_frames))
             enough = limit // 2 if self.is_by_key else 1
-            self._is_flowing = rows >= max(enough, 1)
+            # Large messages fill a reply long before there are many of them.
+            is_full = len(answer.payload) >= FETCH_BYTES // 2
+            self._is_flowing = is_full or rows >= max(enough, 1)
         return polled
 
     @property
@@ -142,6 +146,14 @@ class Holdings:
                 self._drop(portion)
         return None
 
+    def discard(self, portion: Portion) -> None:
+        """Give back messages that cannot be read; none of them was handed out."""
+        with self._guard:
+            portion.lease.is_over = True
+            portion.lease.release(portion.left())
+            if self._current is portion:
+                self._current = None
+
     def give_up(self, portion: Portion, offset: int) -> None:
         """Give back a message that was about to be handed out."""
         with self._guard:
@@ -178,6 +190,12 @@ class Holdings:
         """Return how many messages are settled and not sent, of leases that are all settled."""
         with self._guard:
             return sum([len(one.offsets) for one in self._leases.values() if not one.open])
+
+    @property
+    def has_news(self) -> bool:
+        """Tell whether something was settled that was never sent."""
+        with self._guard:
+            return any(lease.has_news() for lease in self._leases.values())
 
     def collect(self) -> list[Order]:
         """Return what is to be sent now; ``answered`` or ``failed`` must be told of it."""

@@ -27,7 +27,7 @@ class Part(Protocol):
         ...
 
     @property
-    def size(self) -> int:
+    def message_bytes(self) -> int:
         """How many bytes."""
         ...
 
@@ -108,7 +108,7 @@ class ConsumerMetrics:
             rows = part.rows
             total += rows
             self._of(self._consumed, topic, group).inc(rows)
-            self._of(self._consumed_bytes, topic, group).inc(part.size)
+            self._of(self._consumed_bytes, topic, group).inc(part.message_bytes)
         self._of(self._batch_size, group).observe(total)
         self.count("tracked", total)
 

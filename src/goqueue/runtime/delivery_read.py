@@ -231,13 +231,14 @@ class PickReader:
         is_new = spot not in self._keeping.frames
         size = len(stored.frame)
         is_rest = count == stored.rows or count * KEPT_SHARE < stored.rows
-        if (is_new and is_rest) or size > self._kept_left:
+        if (is_new and is_rest) or stored.room > self._kept_left:
             return False
         if not self._is_clear(stored.header.offset, stored.rows):
             return False
-        self._kept_left -= size
+        self._kept_left -= stored.room
         self._left -= size if is_new else 0
-        self._kept.append(KeptFrame(spot, stored.frame, is_new))
+        leased_bytes = size * count // stored.rows
+        self._kept.append(KeptFrame(spot, stored.frame, stored.room, is_new, leased_bytes))
         return True
 
     def _send(self, stored: StoredFrame, here: Numbers) -> None:

@@ -7,7 +7,8 @@ once, whole; later leases name it.
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from goqueue.core.delivery.shelf import SHELF_BYTES_MAX, Shelf
+from goqueue.base.limits import SHELF_BYTES_MAX
+from goqueue.core.delivery.shelf import Shelf
 from goqueue.core.record.frame import Buffer
 from goqueue.storage.segment import Segment
 
@@ -27,8 +28,12 @@ class KeptFrame(NamedTuple):
 
     spot: Spot
     frame: Buffer
+    room: int
+    """What it counts on a shelf."""
     is_new: bool
     """Whether it was still to be sent when it was read."""
+    leased_bytes: int = 0
+    """About how many bytes the messages take that were leased of it."""
 
 
 class KeptFrames:
@@ -54,7 +59,7 @@ class KeptFrames:
                 number = self._shelf.next_number
                 fresh.append(one.frame)
                 self._numbers[one.spot] = number
-                for left in self._shelf.put(one.spot, len(one.frame)):
+                for left in self._shelf.put(one.spot, one.room):
                     del self._numbers[left]
             numbers.append(number)
         return numbers, fresh

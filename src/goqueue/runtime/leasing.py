@@ -74,9 +74,17 @@ class Leased(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Return about how many bytes the messages take."""
+        """Return about how many bytes a reply with the messages takes."""
+        return self._own_bytes + sum(len(one.frame) for one in self.kept if one.is_new)
+
+    @property
+    def message_bytes(self) -> int:
+        """Return about how many bytes the messages take, wherever they lie."""
+        return self._own_bytes + sum(one.leased_bytes for one in self.kept)
+
+    @property
+    def _own_bytes(self) -> int:
         beside = self.apart.size if self.apart is not None else 0
-        beside += sum(len(one.frame) for one in self.kept if one.is_new)
         return sum(map(len, self.frames)) + beside
 
     @property

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from goqueue.base.ids import Offset
+from goqueue.core.delivery.shelf import room_for
 from goqueue.core.record.batch import ALIGNMENT_BYTES, batch_fields, decode_batch
 from goqueue.core.record.frame import CONTROL, FrameHeader, read_header
 from goqueue.runtime.partition import Partition
@@ -23,7 +24,8 @@ class StoredFrame:
     """One frame of the log. Its columns are decoded once."""
 
     __slots__ = (
-        "_batch", "beside_bytes", "column_set", "first_timestamp_us", "frame", "header", "rows"
+        "_batch", "beside_bytes", "column_set", "first_timestamp_us", "frame", "header", "room",
+        "rows",
     )  # fmt: skip
 
     def __init__(self, header: FrameHeader, frame: memoryview) -> None:
@@ -31,12 +33,15 @@ class StoredFrame:
         self.frame = frame
         self.rows = 1
         self.column_set = self.first_timestamp_us = 0
+        self.room = 0
+        """What a batch counts on the shelf of a client."""
         self.beside_bytes = 0
         """What columns take beside the frame. Most lie in it; some must be unpacked or moved."""
         if header.is_batch:
             fields = batch_fields(header, frame)
             self.rows, self.column_set = fields.rows, fields.column_set
             self.first_timestamp_us = fields.first_timestamp_us
+            self.room = room_for(fields, len(frame))
             is_aligned = pa.py_buffer(frame).address % ALIGNMENT_BYTES == 0
             if fields.compression is not None or not is_aligned:
                 self.beside_bytes = fields.raw_size

@@ -2,8 +2,9 @@
 
 import random
 
-from goqueue.core.delivery import shelf as shelf_module
-from goqueue.core.delivery.shelf import SHELF_BYTES_MAX, SHELF_THINGS_MAX, Shelf
+from goqueue.base.limits import SHELF_BYTES_MAX, SHELF_FRAMES_MAX, SHELF_ROW_BYTES
+from goqueue.core.delivery.shelf import Shelf, room_for
+from goqueue.core.record.batch import BatchFields
 
 
 def test_things_have_numbers_in_their_order() -> None:
@@ -31,7 +32,7 @@ def test_the_number_of_things_is_bounded() -> None:
     """Small things take memory, too."""
     shelf: Shelf[int] = Shelf()
 
-    left = [gone for number in range(SHELF_THINGS_MAX + 3) for gone in shelf.put(number, 1)]
+    left = [gone for number in range(SHELF_FRAMES_MAX + 3) for gone in shelf.put(number, 1)]
 
     assert left == [0, 1, 2]
 
@@ -53,7 +54,7 @@ def test_both_ends_count_alike() -> None:
         shelf: Shelf[int] = Shelf()
         put: list[tuple[int, int]] = []
         for number in range(dice.randrange(200)):
-            size = dice.randrange(1, shelf_module.SHELF_BYTES_MAX // 20)
+            size = dice.randrange(1, SHELF_BYTES_MAX // 20)
             shelf.put(number, size)
             put.append((number, size))
         total, expected = 0, set()
@@ -63,3 +64,14 @@ def test_both_ends_count_alike() -> None:
                 break
             expected.add(number)
         assert {number for number, _ in put if shelf.get(number) is not None} == expected
+
+
+def test_a_frame_counts_what_it_takes_unpacked() -> None:
+    """The sender chooses how well a batch is compressed; whoever keeps it holds every message."""
+    plain = BatchFields(rows=10, column_set=0, compression=None, raw_size=900, first_timestamp_us=0)
+    packed = BatchFields(
+        rows=10, column_set=0, compression="zstd", raw_size=100_000, first_timestamp_us=0
+    )
+
+    assert room_for(plain, 1_000) == 1_000 + 10 * SHELF_ROW_BYTES
+    assert room_for(packed, 1_000) == 100_000 + 10 * SHELF_ROW_BYTES

@@ -1,18 +1,23 @@
-"""Things that one end of a connection keeps for the other, known to both by their numbers.
+"""Frames that one end of a connection keeps for the other, known to both by their numbers.
 
 Shape: calculator. What is put on a shelf gets the next number; when there is too much, the oldest
 leave. Both ends count alike, so nobody needs to be told what is still there.
 """
 
-from typing import Final, Generic, TypeVar
+from typing import Generic, TypeVar
 
-from goqueue.base.units import MiB
+from goqueue.base.limits import SHELF_BYTES_MAX, SHELF_FRAMES_MAX, SHELF_ROW_BYTES
+from goqueue.core.record.batch import BatchFields
 
 T = TypeVar("T")
 
-SHELF_BYTES_MAX: Final = 16 * MiB
-SHELF_THINGS_MAX: Final = 1_000
-"""Part of the protocol: whoever counts otherwise is talking about other things."""
+
+def room_for(fields: BatchFields, size: int) -> int:
+    """Return how many bytes a batch frame of a size counts: about what its messages take unpacked.
+
+    Part of the protocol, as are the limits: who counts otherwise is talking about other frames.
+    """
+    return max(fields.raw_size, size) + fields.rows * SHELF_ROW_BYTES
 
 
 class Shelf(Generic[T]):
@@ -38,7 +43,7 @@ class Shelf(Generic[T]):
         self.next_number += 1
         self._size += size
         left: list[T] = []
-        while self._size > SHELF_BYTES_MAX or len(self._things) > SHELF_THINGS_MAX:
+        while self._size > SHELF_BYTES_MAX or len(self._things) > SHELF_FRAMES_MAX:
             oldest, oldest_size = self._things.pop(next(iter(self._things)))
             self._size -= oldest_size
             left.append(oldest)

@@ -42,12 +42,16 @@ class QueueOperations:
         polled = await self._broker.consume.poll(call.group, call.member, None, demand)
         payload: list[Buffer] = []
         parts: list[queue_calls.PolledPart] = []
-        for part in polled.parts:
-            # From here on nothing awaits: what is named now goes out now.
+        packed = [part.packed() for part in polled.parts]
+        # From here on nothing awaits or fails: what is named now goes out now.
+        for part, own in zip(polled.parts, packed, strict=True):
             numbers, fresh = ([], []) if kept is None else kept.send(part.kept)
-            frames = [*fresh, *part.packed()]
+            frames = [*fresh, *own]
             payload += frames
             parts.append(_polled_part(part, size=sum(map(len, frames)), kept=numbers))
+        if any(part.kept for part in polled.parts):
+            # A frame the client had when it was read may have had to make room since.
+            beside.room.keep(sum(map(len, payload)))
         header = queue_calls.Polled(polled.generation, polled.lease_ms, parts)
         return Reply(header, payload, partial(self._broker.consume.give_back, call.group, polled))
 
