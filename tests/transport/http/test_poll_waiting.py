@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 
+from goqueue.base.errors import OverloadedError
 from goqueue.base.ids import MemberId
 from goqueue.runtime.broker import Broker
 from goqueue.runtime.polling import Demand, Polled
@@ -18,6 +19,7 @@ from goqueue.transport.http import connection, poll_wait
 from goqueue.transport.http.call import Call
 from goqueue.transport.http.exchange import DisconnectedError
 from goqueue.transport.http.poll_wait import PollWait
+from goqueue.transport.http.room import Share
 from tests.transport.http.queueing import Worker, fill, values
 from tests.transport.http.running import TIMEOUT_SECONDS, Running
 
@@ -101,6 +103,45 @@ def test_a_client_that_goes_away_leaves_nothing_leased(worker: Worker) -> None:
 
     assert values(messages) == ["m0", "m1", "m2"]
     assert {one["delivery_count"] for one in messages} == {1}
+
+
+def test_a_client_that_does_not_read_its_reply_leaves_nothing_leased(worker: Worker) -> None:
+    """Half of a reply is none: what it leased goes to others, as a first delivery."""
+    server = worker.server
+    value = "x" * 100_000
+    for _ in range(4):
+        server.publish(*({"value": value, "partition": 0} for _ in range(25)))
+    other = Worker(server, mode="shared")
+    with server.connect() as peer:
+        path = f"/groups/billing/poll?member_id={worker.member}&timeout=0s&limit=100"
+        peer.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        until(lambda: in_flight(worker) > 0)
+        leased = in_flight(worker)
+    until(lambda: in_flight(worker) == 0)
+    messages = other.poll()
+
+    assert [one["offset"] for one in messages[:leased]] == list(range(leased))
+    assert {one["delivery_count"] for one in messages} == {1}
+
+
+def test_a_reply_that_finds_no_room_leaves_nothing_leased(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who is told to come again later is told of no messages."""
+    server = worker.server
+    server.publish(*({"value": "x" * 100_000, "partition": 0} for _ in range(10)))
+    with monkeypatch.context() as patch:
+        patch.setattr(Share, "grow", refuse)
+        assert worker.ask(limit=10).status_code == 503
+
+    messages = worker.poll()
+
+    assert len(messages) == 10
+    assert {one["delivery_count"] for one in messages} == {1}
+
+
+def refuse(_: Share, __: int) -> None:
+    raise OverloadedError("no room for the reply")
 
 
 def test_a_client_that_asks_for_more_and_goes_away_leaves_nothing_leased(worker: Worker) -> None:

@@ -117,9 +117,14 @@ def _is_forged(call: Call) -> bool:
 
 async def _send(reply: Response, share: Share, exchange: Exchange) -> None:
     """Send a reply; one that would not fit in memory beside the others is refused in its place."""
+    sent = reply
     if len(reply.body) > SEND_BYTES:
         try:
             share.grow(len(reply.body))
         except GoQueueError as error:
-            reply = error_reply(error)
-    await exchange.send(reply)
+            sent = error_reply(error)
+    try:
+        await exchange.send(sent)
+    finally:
+        if reply.undo is not None and not (sent is reply and exchange.is_answered):
+            reply.undo()

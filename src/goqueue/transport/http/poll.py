@@ -1,5 +1,6 @@
 """Polling over HTTP: a member of a group leases messages."""
 
+from functools import partial
 from http import HTTPStatus
 from typing import Final
 
@@ -84,8 +85,15 @@ class PollRoutes:
         wait = PollWait(self._broker, call, group.name, member)
         try:
             polled = await wait.run(generation or None, demand)
+            give_back = partial(self._broker.consume.give_back, group.name, polled)
             has_one_topic = len(group.topics) == 1
-            return json_reply(_reply(polled, has_one_topic=has_one_topic, in_base64=in_base64))
+            try:
+                reply = json_reply(_reply(polled, has_one_topic=has_one_topic, in_base64=in_base64))
+            except BaseException:
+                give_back()
+                raise
+            reply.undo = give_back
+            return reply
         finally:
             room.keep(0)
 

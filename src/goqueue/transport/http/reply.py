@@ -1,7 +1,7 @@
 """Replies: JSON with the headers every answer carries, and errors in their one shape."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -22,7 +22,7 @@ encode: Final = msgspec.json.Encoder().encode
 class Response:
     """An answer: its status, its headers and its whole body."""
 
-    __slots__ = ("body", "head", "is_last", "status")
+    __slots__ = ("body", "head", "is_last", "status", "undo")
 
     def __init__(
         self,
@@ -35,6 +35,8 @@ class Response:
         self.body = body
         self.is_last = False
         """Whether the connection is closed behind it."""
+        self.undo: Callable[[], None] | None = None
+        """What to do when it was not sent: nobody knows of what it speaks of."""
         head = (
             f"{_STATUS_LINES[status]}content-type: {media_type}\r\n"
             f"content-length: {len(body)}\r\n{_COMMON}"
