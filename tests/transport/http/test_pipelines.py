@@ -131,7 +131,9 @@ def test_a_body_is_not_read_far_ahead() -> None:
         connection = HttpConnection(Hub(app, connections_max=9, lost=lambda: None))
         connection.connection_made(wire)
         connection.data_received(LIVE * 3)
-        connection.data_received(b"POST / HTTP/1.1\r\ncontent-length: 99999999999\r\n\r\n")
+        connection.data_received(
+            b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 99999999999\r\n\r\n"
+        )
         connection.data_received(bytes(BODY_BYTES_AHEAD))
         heard = [wire.is_heard]
         connection.data_received(b"x")
@@ -201,10 +203,9 @@ def test_trailers_are_no_headers(server: Running) -> None:
 
 def test_headers_have_a_number(server: Running) -> None:
     """As many as anybody needs; one more answers 431 and says so."""
-    few = (
-        b"GET /livez HTTP/1.1\r\nconnection: close\r\n" + b"a: b\r\n" * (HEADERS_MAX - 1) + b"\r\n"
-    )
-    many = b"GET /livez HTTP/1.1\r\nconnection: close\r\n" + b"a: b\r\n" * HEADERS_MAX + b"\r\n"
+    head = b"GET /livez HTTP/1.1\r\nhost: x\r\nconnection: close\r\n"
+    few = head + b"a: b\r\n" * (HEADERS_MAX - 2) + b"\r\n"
+    many = head + b"a: b\r\n" * (HEADERS_MAX - 1) + b"\r\n"
     refused = server.exchange(many)
 
     assert statuses(server.exchange(few)) == [200]
@@ -250,3 +251,20 @@ def test_a_connection_that_is_closed_and_not_read_ends(monkeypatch: pytest.Monke
         return wire.sent.startswith(b"HTTP/1.1 400 ")
 
     assert asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (b"GET /livez HTTP/1.1\r\n\r\n", 400),
+        (b"GET /livez HTTP/1.1\r\nhost: x\r\nhost: y\r\n\r\n", 400),
+        (b"GET /livez HTTP/1.1\r\nhost:\r\nconnection: close\r\n\r\n", 200),
+        (b"GET /livez HTTP/1.0\r\n\r\n", 200),
+    ],
+)
+def test_a_request_has_one_host(server: Running, head: bytes, status: int) -> None:
+    """None or two are no request; in HTTP/1.0 there need not be any."""
+    answer = server.exchange(head)
+
+    assert statuses(answer) == [status]
+    assert (b"a request has one Host header" in answer) == (status == 400)

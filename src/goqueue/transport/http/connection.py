@@ -248,6 +248,11 @@ class HttpConnection(asyncio.Protocol):
             self._headers,
         )
         is_older = parser.get_http_version() == "1.0"
+        if [name for name, _ in self._headers].count(b"host") != 1 and not is_older:
+            # Some proxy may take it for another request than we do (RFC 9112, 3.2).
+            text = "a request has one Host header"
+            self._refusal = (HTTPStatus.BAD_REQUEST, text, "protocol_error")
+            raise ValueError(text)
         exchange.is_kept_alive = parser.should_keep_alive() and not is_older
         expected = [value.lower() for name, value in self._headers if name == b"expect"]
         exchange.is_held_back = b"100-continue" in expected and not is_older
