@@ -1,5 +1,6 @@
 """Frames a consumer keeps: what is handed out is what was published, whatever the network does."""
 
+import asyncio
 import contextlib
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -9,6 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import goqueue
+import goqueue.aio
 from goqueue.base.errors import CorruptFrameError, ProtocolError
 from goqueue.base.ids import Offset
 from goqueue.base.limits import SHELF_BYTES_MAX, SHELF_ROW_BYTES
@@ -24,7 +26,7 @@ from goqueue.core.record.row import encode_row
 from goqueue.core.record.stamp import NO_STAMP
 from goqueue.wire.packet import Operation
 from goqueue.wire.queue_calls import Polled
-from tests.client.consuming import lag
+from tests.client.consuming import SECONDS_MAX, lag
 from tests.client.proxy import Fate, Proxy
 
 MESSAGES = 4_000
@@ -277,11 +279,9 @@ def test_an_interrupted_reply_is_forgotten_with_its_connection(
     assert found == expected
 
 
-def test_what_cannot_be_read_is_given_back(
-    client: goqueue.Client, topic: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is an error once; afterwards the same messages come again."""
-    expected = _publish(client, topic)
+@pytest.fixture
+def _unreadable_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the first messages of a reply make no sense."""
     messages = Portion.messages
     failed: list[Portion] = []
 
@@ -292,9 +292,34 @@ def test_what_cannot_be_read_is_given_back(
         return messages(self)
 
     monkeypatch.setattr(Portion, "messages", fail)
+
+
+@pytest.mark.usefixtures("_unreadable_once")
+def test_what_cannot_be_read_is_given_back(client: goqueue.Client, topic: str) -> None:
+    """It is an error once; afterwards the same messages come again."""
+    expected = _publish(client, topic)
     with client.consumer(topic, [topic], ordering="key", prefetch=400) as consumer:
         with pytest.raises(CorruptFrameError):
             next(iter(consumer))
         found = _consume(consumer)
 
     assert found == expected
+
+
+@pytest.mark.usefixtures("_unreadable_once")
+def test_what_cannot_be_read_is_given_back_by_the_asynchronous_twin(
+    address: str, client: goqueue.Client, topic: str
+) -> None:
+    """The same in an event loop: the first message comes, as a first delivery."""
+    _publish(client, topic)
+
+    async def main() -> int:
+        async with (
+            await goqueue.aio.connect(address) as other,
+            other.consumer(topic, [topic], ordering="key") as consumer,
+        ):
+            with pytest.raises(CorruptFrameError):
+                await consumer.poll()
+            return (await consumer.poll(wait_s=SECONDS_MAX))[0].delivery_count
+
+    assert asyncio.run(main()) == 1

@@ -421,7 +421,7 @@ assert PRODUCER_REQUESTS_IN_FLIGHT_MAX <= PRODUCER_BATCHES_REMEMBERED
 assert REQUEST_BYTES_MAX < REQUEST_BUFFER_BYTES_MAX
 assert 8 * FETCH_BYTES_MAX <= REPLY_BUFFER_BYTES_MAX, "an idle broker grants any fetch in full"
 assert 4 * POLL_MESSAGES_MAX <= SETTLE_RUNS_MAX, "what was polled can be settled at once"
-assert SHELF_BYTES_MAX <= 2 * FETCH_BYTES_MAX, "what one lease names fits into a reply"
+assert SHELF_BYTES_MAX // 2 <= FETCH_BYTES_MAX, "what one lease names fits into a reply"
 
 assert PARTITIONS_MAX <= GROUP_PARTITIONS_MAX, "any one topic can be consumed by a group"
 

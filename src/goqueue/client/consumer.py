@@ -8,7 +8,7 @@ import contextlib
 import math
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from itertools import islice
 from types import TracebackType
 from typing import Final, Self
@@ -72,8 +72,6 @@ class Consumer:
         """When the polls under way were sent, by their correlations."""
         self._is_idle = False
         """Whether the consuming thread has nothing to hand out and waits for more."""
-        self._is_doubtful = False
-        """Whether a reply made no sense: the connection is not used any more."""
         self._rejoined_s = -math.inf
         self._poll_error: GoQueueError | None = None
         self._lost_s: float | None = None
@@ -120,7 +118,7 @@ class Consumer:
         deadline_s = time.monotonic() + timeout
         while (portion := self._next(deadline_s)) is not None:
             with self._io:
-                taken = list(islice(self._open(portion), max_messages))
+                taken = list(islice(self._hold.open(portion), max_messages))
             if taken and not portion.lease.is_over:
                 return taken
             for message in taken:
@@ -157,20 +155,11 @@ class Consumer:
     def _messages(self) -> Generator[Delivery, None, None]:
         while (portion := self._next()) is not None:
             lease = portion.lease
-            for message in self._open(portion):
+            for message in self._hold.open(portion):
                 if lease.is_over:
                     self._hold.give_up(portion, message.offset)
                     break
                 yield message
-
-    def _open(self, portion: Portion) -> Iterator[Delivery]:
-        """Return messages to hand out, or raise; what cannot be read is given back."""
-        try:
-            return portion.messages()
-        except CorruptFrameError:
-            self._hold.discard(portion)
-            self._is_doubtful = True
-            raise
 
     def _auto_acked(self) -> Generator[Delivery, None, None]:
         for message in self._messages():
@@ -263,7 +252,7 @@ class Consumer:
                         return None
                     self._await(deadline_s)
                 except ConnectionLostError as error:
-                    self._lost(error)
+                    self._pause(error)
                     if portion is not None:
                         return portion
         return None
@@ -285,6 +274,7 @@ class Consumer:
             batches.append(None)
         if not requests:
             return
+        correlations: list[int] = []
         try:
             correlations = self._channel.send(requests)
             self._pending.update(zip(correlations, batches, strict=True))
@@ -292,8 +282,8 @@ class Consumer:
                 self._polls[correlations[-1]] = time.monotonic()
         except BaseException:
             # Whoever interrupts us may well go on afterwards: nothing comes that nobody expects.
-            known = set(map(id, self._pending.values()))
-            self._fail([orders for orders in batches if orders and id(orders) not in known])
+            if not (correlations and correlations[0] in self._pending):
+                self._fail([orders for orders in batches if orders])
             self._forget_pending()
             raise
 
@@ -340,11 +330,11 @@ class Consumer:
             reply = self._channel.receive(timeout_s)
             if reply is not None:
                 self._take(reply)
-        except (ProtocolError, CorruptFrameError) as fault:
-            raise ConnectionLostError(f"connection lost: {fault.message}") from fault
-        except BaseException:
+        except BaseException as fault:
             # Whoever interrupts us may well go on afterwards.
             self._forget_pending()
+            if isinstance(fault, ProtocolError | CorruptFrameError):
+                raise ConnectionLostError(f"connection lost: {fault.message}") from fault
             raise
         return reply is not None
 
@@ -381,10 +371,9 @@ class Consumer:
         if not self._pending or not self._io.acquire(blocking=False):
             return
         try:
-            while self._pending and self._receive(0):
-                pass
-        except GoQueueError:
-            self._forget_pending()
+            with contextlib.suppress(GoQueueError):
+                while self._pending and self._receive(0):
+                    pass
         finally:
             self._io.release()
 
@@ -392,8 +381,8 @@ class Consumer:
 
     def _check(self) -> None:
         """Deal with the error of the last poll, and with replies that made no sense."""
-        if self._is_doubtful:
-            self._is_doubtful = False
+        if self._hold.is_doubtful:
+            self._hold.is_doubtful = False
             self._forget_pending()
         if self._upkeep.failure is not None:
             raise self._upkeep.failure
@@ -407,10 +396,6 @@ class Consumer:
             self._pause(error)
         else:
             raise error
-
-    def _lost(self, error: ConnectionLostError) -> None:
-        self._forget_pending()
-        self._pause(error)
 
     def _pause(self, error: GoQueueError) -> None:
         """Wait a little before the next try, or give up when the time for tries is over."""

@@ -97,7 +97,7 @@ class AsyncConsumer:
         await self.start()
         deadline_s = time.monotonic() + wait_s
         while (portion := await self._next(deadline_s)) is not None:
-            taken = list(islice(portion.messages(), max_messages))
+            taken = list(islice(self._hold.open(portion), max_messages))
             if taken:
                 return taken
         return []
@@ -150,7 +150,7 @@ class AsyncConsumer:
         await self.start()
         while (portion := await self._next()) is not None:
             lease = portion.lease
-            for message in portion.messages():
+            for message in self._hold.open(portion):
                 if lease.is_over:
                     self._hold.give_up(portion, message.offset)
                     break

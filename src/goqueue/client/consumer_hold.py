@@ -6,17 +6,17 @@ under one lock, because the consuming thread and the client's loop both look aft
 
 import math
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from logging import getLogger
 from threading import Lock
 from typing import Final
 
-from goqueue.base.errors import GoQueueError, from_code
+from goqueue.base.errors import CorruptFrameError, GoQueueError, from_code
 from goqueue.base.limits import POLL_MESSAGES_MAX
 from goqueue.base.units import SECOND_MS
 from goqueue.client.consumer_options import POLLS_MAX, ConsumerOptions, Refusal
 from goqueue.client.deliver_decode import Portion, offsets_of
-from goqueue.client.delivery import Lease, Order, Verdict
+from goqueue.client.delivery import Delivery, Lease, Order, Verdict
 from goqueue.client.kept_frames import KeptFrame, KeptFrames
 from goqueue.client.link import Answer, decode
 from goqueue.client.reader import FETCH_BYTES
@@ -48,6 +48,8 @@ class Holdings:
         """Replies taken; a consumer that takes them sends its settlements with the next poll."""
         self.is_auto_commit = False
         """Whether a poll settles what earlier ones brought: nothing is then fetched ahead."""
+        self.is_doubtful = False
+        """Whether a reply made no sense: its connection is not to be used any more."""
         self.is_by_key = False
         """Whether the next message of a key waits for the settlement of the one before."""
         self.polls_max = POLLS_MAX
@@ -146,13 +148,17 @@ class Holdings:
                 self._drop(portion)
         return None
 
-    def discard(self, portion: Portion) -> None:
-        """Give back messages that cannot be read; none of them was handed out."""
-        with self._guard:
-            portion.lease.is_over = True
-            portion.lease.release(portion.left())
-            if self._current is portion:
+    def open(self, portion: Portion) -> Iterator[Delivery]:
+        """Return messages to hand out, or raise; what cannot be read is given back."""
+        try:
+            return portion.messages()
+        except CorruptFrameError:
+            with self._guard:
+                self.is_doubtful = True
                 self._current = None
+                portion.lease.is_over = True
+                portion.lease.release(portion.left())
+            raise
 
     def give_up(self, portion: Portion, offset: int) -> None:
         """Give back a message that was about to be handed out."""

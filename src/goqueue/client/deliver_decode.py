@@ -4,6 +4,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat
 from operator import length_hint
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -82,7 +83,7 @@ def deliveries_in(
         if lease.gathered and span.end == len(frames):
             is_all = lease.gathered == lease.order
             wanted = offsets if is_all else offsets_of(lease.gathered)
-            gathered = _deliveries(decode_batch(span.header, frame), wanted, lease)
+            gathered = _deliveries(fields_of(decode_batch(span.header, frame)), wanted, lease)
             found, is_in_order = [*([] if is_all else found), *gathered], is_all
         elif not span.header.flags & CONTROL:
             found += _of_frame(span, frame, ascending, lease)
@@ -95,32 +96,26 @@ def deliveries_in(
 
 
 def _of_kept(kept: KeptFrame, ascending: Sequence[int], lease: Lease) -> Iterable[Delivery]:
-    first = bisect_left(ascending, kept.first_offset)
-    behind = bisect_left(ascending, kept.end_offset, first)
-    if first == behind:
-        return ()
-    wanted = ascending[first:behind]
-    return map(
-        Delivery,
-        repeat(lease.topic),
-        repeat(lease.partition),
-        wanted,
-        *kept.fields(wanted),
-        repeat(lease),
-    )
+    wanted = _between(ascending, kept.first_offset, kept.end_offset)
+    return _deliveries(kept.fields(wanted), wanted, lease) if wanted else ()
+
+
+def _between(ascending: Sequence[int], start: int, end: int) -> Sequence[int]:
+    """Return those of some offsets that are in a half-open range."""
+    first = bisect_left(ascending, start)
+    return ascending[first : bisect_left(ascending, end, first)]
 
 
 def _of_frame(
     span: Span, frame: memoryview, ascending: Sequence[int], lease: Lease
 ) -> Iterable[Delivery]:
     header = span.header
-    first = bisect_left(ascending, header.offset)
-    behind = bisect_left(ascending, span.end_offset, first)
-    if first == behind:
+    wanted = _between(ascending, header.offset, span.end_offset)
+    if not wanted:
         return ()
     if not header.is_batch:
         return (_of_row(Row(header, frame), lease),)
-    return _of_batch(decode_batch(header, frame), header.offset, ascending[first:behind], lease)
+    return _of_batch(decode_batch(header, frame), header.offset, wanted, lease)
 
 
 def _with_traces(found: list[Delivery], lease: Lease) -> list[Delivery]:
@@ -167,17 +162,19 @@ def _of_batch(
 ) -> Iterator[Delivery]:
     if len(wanted) != batch.num_rows:
         batch = rows_at(batch, np.asarray(wanted, np.int64) - first_offset)
-    return _deliveries(batch, wanted, lease)
+    return _deliveries(fields_of(batch), wanted, lease)
 
 
-def _deliveries(batch: pa.RecordBatch, offsets: Sequence[int], lease: Lease) -> Iterator[Delivery]:
-    """Return the rows of a batch as messages at these offsets."""
+def _deliveries(
+    fields: Iterable[Iterable[Any]], offsets: Sequence[int], lease: Lease
+) -> Iterator[Delivery]:
+    """Return messages at these offsets, made of their fields, column by column."""
     return map(
         Delivery,
         repeat(lease.topic),
         repeat(lease.partition),
         offsets,
-        *fields_of(batch),
+        *fields,
         repeat(lease),
     )
 

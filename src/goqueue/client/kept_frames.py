@@ -29,7 +29,7 @@ class KeptFrame:
         self.end_offset = span.end_offset
         self._header = span.header
         self._frame: memoryview | None = frame
-        self._columns: tuple[Iterable[Any], ...] = ()
+        self._columns: tuple[Any, ...] = ()
 
     def __repr__(self) -> str:
         return f"<KeptFrame from {self.first_offset} to {self.end_offset}>"
@@ -46,10 +46,7 @@ class KeptFrame:
             # Of one, an itemgetter returns the thing itself.
             rows *= 2
         pick = itemgetter(*rows)
-        found = [
-            column if isinstance(column, repeat) else pick(column)  # type: ignore[arg-type]
-            for column in self._columns
-        ]
+        found = [column if isinstance(column, repeat) else pick(column) for column in self._columns]
         if not isinstance(found[_HEADERS], repeat):
             # A message that comes again has its own, whatever was done to those of before.
             found[_HEADERS] = [dict(one) if one else None for one in found[_HEADERS]]

@@ -204,7 +204,7 @@ class PickReader:
                 here = self._leave_out_expired(stored, here)
             if len(here):
                 self._found.append(here)
-                if not self._is_kept(stored, len(here), segment):
+                if not self._keep(stored, len(here), segment):
                     self._send(stored, here)
         return high - low == rows
 
@@ -219,19 +219,19 @@ class PickReader:
         low, high = self._wanted.searchsorted((start, end)).tolist()
         return low, high
 
-    def _is_kept(self, stored: StoredFrame, count: int, segment: Segment) -> bool:
-        """Leave a frame with the client, of which so many messages are leased, if it is worth it.
+    def _keep(self, stored: StoredFrame, count: int, segment: Segment) -> bool:
+        """Leave a frame, of which so many messages are leased, with the client; tell if it is so.
 
-        What the client has it need not be sent again; what it has not, it must soon be leased more
-        of.
+        What the client has need not be sent again; what it has not must be worth it.
         """
         if self._keeping is None or not stored.header.is_batch:
             return False
         spot = Spot(segment, stored.header.offset)
         is_new = spot not in self._keeping.frames
         size = len(stored.frame)
-        is_rest = count == stored.rows or count * KEPT_SHARE < stored.rows
-        if (is_new and is_rest) or stored.room > self._kept_left:
+        # More of it will be leased, and soon.
+        is_worth = count < stored.rows <= count * KEPT_SHARE
+        if (is_new and not is_worth) or stored.room > self._kept_left:
             return False
         if not self._is_clear(stored.header.offset, stored.rows):
             return False

@@ -159,7 +159,7 @@ def _add_traces(written: list[PolledMessage], part: Leased) -> None:
         row, text = rows[offset], trace
         message = written[row]
         if message.headers_encoding is not None:
-            text = binascii.b2a_base64(text.encode(), newline=False).decode()
+            text = binascii.b2a_base64(trace.encode(), newline=False).decode()
         headers = {**(message.headers or {}), HEADER: text}
         written[row] = msgspec.structs.replace(message, headers=headers)
 
