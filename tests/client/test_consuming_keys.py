@@ -20,6 +20,9 @@ from tests.client.consuming import SECONDS_MAX, lag, publish, take
 MESSAGES = 30
 LINGER_MS = 10_000
 """Longer than any poll waits: who waits for it comes back with nothing first."""
+PREFETCH = 3_400
+"""One more than three polls ask for: with a single message in hand all of them are under way, and
+none is left for its settlement to go with."""
 
 
 @pytest.fixture
@@ -72,7 +75,8 @@ def test_the_next_of_a_key_comes_at_once(
     """A consumer with nothing else to do sends its settlements without lingering."""
     values = publish(client, topic, MESSAGES, keys=1)
     found: list[bytes] = []
-    with client.consumer(topic, [topic], ordering="key", settle_linger_ms=LINGER_MS) as consumer:
+    options = {"ordering": "key", "settle_linger_ms": LINGER_MS, "prefetch": PREFETCH}
+    with client.consumer(topic, [topic], **options) as consumer:
         consume(consumer, found)
         consumer.flush()
 
@@ -87,7 +91,8 @@ def test_acking_by_going_on_does_not_linger(
     """With ``auto_ack`` nothing is sent for seconds, but for those who wait for it."""
     values = publish(client, topic, MESSAGES, keys=1)
     found: list[bytes] = []
-    with client.consumer(topic, [topic], ordering="key", auto_ack=True) as consumer:
+    options = {"ordering": "key", "auto_ack": True, "prefetch": PREFETCH}
+    with client.consumer(topic, [topic], **options) as consumer:
         for message in consumer:
             found.append(message.value or b"")
             if len(found) == MESSAGES:
@@ -107,7 +112,7 @@ def test_the_asynchronous_twin(
 
     async def main() -> None:
         async with await goqueue.aio.connect(address) as other, asyncio.timeout(SECONDS_MAX):
-            options = {"ordering": "key", "settle_linger_ms": LINGER_MS}
+            options = {"ordering": "key", "settle_linger_ms": LINGER_MS, "prefetch": PREFETCH}
             async with other.consumer(topic, [topic], **options) as consumer:
 
                 async def handle(message: goqueue.Delivery) -> None:
