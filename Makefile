@@ -5,21 +5,23 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 BENCH_READY := $(VENV)/.bench-ready
-CODE := src tests $(wildcard benchmarks)
+CODE := src tests examples $(wildcard benchmarks)
 ARGS ?=
 GOQUEUE_FUZZ_SECONDS ?= 600
+GOQUEUE_SOAK_SECONDS ?= 3600
+GOQUEUE_SIM_SEEDS ?= 2000
 
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-annotate --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help
-.PHONY: help run serve test check bench fuzz fmt clean lock
+.PHONY: help run serve test check sim bench soak fuzz fmt clean lock
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[.a-z]+:.*## / {printf "  %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: $(READY) ## see everything at work until Ctrl-C; ARGS=--seconds=30 ends by itself
-	@$(BIN)/goqueue demo $(ARGS)
+	@$(BIN)/python -m examples.demo $(ARGS)
 
 serve: $(READY) ## start a broker on ./data
 	@$(BIN)/goqueue serve --data ./data $(ARGS)
@@ -37,11 +39,17 @@ check: $(READY) ## format, lint, types and layers, all reported before failing
 	if [ -n "$$failed" ]; then echo "check failed:$$failed" >&2; exit 1; fi; \
 	echo "check passed"
 
+sim: $(READY) ## simulate brokers under faults from GOQUEUE_SIM_SEEDS (2000) seeds
+	@GOQUEUE_SIM_SEEDS=$(GOQUEUE_SIM_SEEDS) $(BIN)/python -m pytest -n 2 tests/sim $(ARGS)
+
 bench: $(BENCH_READY) ## measure GoQueue beside its peers; ARGS goes to the harness
 	@$(BIN)/python -m benchmarks $(ARGS)
 
+soak: $(READY) ## load a broker for GOQUEUE_SOAK_SECONDS (3600) and see what grows
+	@GOQUEUE_SOAK_SECONDS=$(GOQUEUE_SOAK_SECONDS) $(BIN)/python -m benchmarks.soak $(ARGS)
+
 fuzz: $(READY) ## feed hostile bytes for GOQUEUE_FUZZ_SECONDS (600)
-	@GOQUEUE_FUZZ_SECONDS=$(GOQUEUE_FUZZ_SECONDS) $(BIN)/python -m pytest tests/fuzz $(ARGS)
+	@GOQUEUE_FUZZ_SECONDS=$(GOQUEUE_FUZZ_SECONDS) $(BIN)/python -m pytest -o faulthandler_timeout=0 tests/fuzz $(ARGS)
 
 fmt: $(READY) ## format the code and apply the safe fixes
 	@$(BIN)/ruff check --fix-only .
@@ -49,7 +57,7 @@ fmt: $(READY) ## format the code and apply the safe fixes
 
 clean: ## remove .venv, caches and build output; ./data stays
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
-	@find src tests $(wildcard benchmarks) -name __pycache__ -type d -prune -exec rm -rf {} +
+	@find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 lock: $(READY) ## pin the dependencies again; ARGS=--upgrade takes newer ones
 	@$(COMPILE) $(ARGS) --extra dev --extra spark pyproject.toml --output-file requirements.lock

@@ -77,6 +77,21 @@ class Child:
         """Return once the process accepts connections."""
         self.wait_until(lambda: listens(port), what=f"listening on port {port}")
 
+    @property
+    def pid(self) -> int:
+        """Return the id of the process."""
+        return self._process.pid
+
+    @property
+    def output(self) -> Path:
+        """Return the file with what the process printed."""
+        return self._log
+
+    @property
+    def is_alive(self) -> bool:
+        """Say whether the process still runs."""
+        return self._process.poll() is None
+
     def rss_bytes(self) -> int:
         """Return the resident memory of the process and everything below it."""
         root = psutil.Process(self._process.pid)
@@ -90,6 +105,11 @@ class Child:
         """Return how long the process has kept a processor busy."""
         times = psutil.Process(self._process.pid).cpu_times()
         return float(times.user + times.system)
+
+    def wait_end(self, seconds: float) -> None:
+        """Give the process so long to end by itself."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(seconds)
 
     def stop(self) -> None:
         """Ask the process to end, and insist if it does not."""

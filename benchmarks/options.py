@@ -68,10 +68,11 @@ def parse(arguments: Sequence[str], *, workloads: Sequence[str], peers: Sequence
         "--dir",
         type=Path,
         default=Path(tempfile.gettempdir()),
-        help="where brokers keep their files during the run",
+        help="where brokers keep their files during the run; made if it is not there",
     )
     parser.add_argument("--results", type=Path, default=RESULTS, help="where the report goes")
     given = parser.parse_args(arguments)
+    given.dir.mkdir(parents=True, exist_ok=True)
     return Options(
         quick=given.quick,
         messages=given.messages or (MESSAGES_QUICK if given.quick else MESSAGES),

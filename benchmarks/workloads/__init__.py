@@ -19,8 +19,10 @@ from benchmarks.workloads import (
     schema,
     spark,
     spark_stream,
+    start,
     tracing,
     tx,
+    unread,
 )
 
 WORKLOADS: tuple[Workload, ...] = (
@@ -32,6 +34,7 @@ WORKLOADS: tuple[Workload, ...] = (
     latency.WORKLOAD,
     end_to_end.WORKLOAD,
     restart.WORKLOAD,
+    start.WORKLOAD,
     memory.WORKLOAD,
     partitions.WORKLOAD,
     log_size.WORKLOAD,
@@ -41,6 +44,7 @@ WORKLOADS: tuple[Workload, ...] = (
     schema.WORKLOAD,
     tracing.WORKLOAD,
     tx.WORKLOAD,
+    unread.WORKLOAD,
     spark.WORKLOAD,
     spark_stream.WORKLOAD,
 )

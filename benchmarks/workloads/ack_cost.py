@@ -50,7 +50,7 @@ def measure(unacked: int) -> Measured:
 
 
 def _comb(messages: int) -> Ledger:
-    ledger = Ledger(origin=Offset(0), by_key=False, now_ms=0)
+    ledger = Ledger(origin=Offset(0), by_key=False)
     for nonce, start in enumerate(range(0, messages, LEASE_MESSAGES)):
         end = start + LEASE_MESSAGES
         ledger.apply(

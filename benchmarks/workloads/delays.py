@@ -21,11 +21,12 @@ from benchmarks.peers.peer import PARTITIONS
 from benchmarks.percentiles import percentile
 from benchmarks.results import Better
 from benchmarks.trial import P50, P99, RATE, Bench, Measured, Metric, Trial, Workload
+from goqueue.base.grant import BROKER_PUBLISHES
 from goqueue.config.model import BrokerConfig
 from goqueue.core.record.message import Draft
 from goqueue.core.record.repack import frame_drafts
 from goqueue.runtime.broker import Broker
-from goqueue.runtime.topic import Topic
+from goqueue.runtime.log.topic import Topic
 from goqueue.storage.local import LocalDisk
 
 VALUE_BYTES = 100
@@ -128,7 +129,7 @@ async def _delay(topic: Topic, due_us: list[int]) -> None:
     drafts = [
         Draft(value=bytes(VALUE_BYTES), timestamp_us=now_us, deliver_at_us=when) for when in due_us
     ]
-    await topic.publish(0, memoryview(frame_drafts(drafts)))
+    await topic.publish(BROKER_PUBLISHES, 0, memoryview(frame_drafts(drafts)))
 
 
 WORKLOAD = Workload(

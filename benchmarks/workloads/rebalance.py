@@ -15,7 +15,8 @@ import goqueue.aio
 from benchmarks.percentiles import percentile
 from benchmarks.results import Better
 from benchmarks.trial import Bench, Measured, Metric, Trial, Workload
-from goqueue.client.aclient import AsyncClient, AsyncProducer
+from goqueue.client.aclient import AsyncClient
+from goqueue.client.producers import AsyncProducer
 
 PARTITIONS = 12
 MEMBERS = 3

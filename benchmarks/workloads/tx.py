@@ -20,12 +20,15 @@ from benchmarks.peers.peer import PARTITIONS
 from benchmarks.percentiles import latency_summary
 from benchmarks.results import Better
 from benchmarks.trial import P50, P99, RATE, Bench, Measured, Metric, Trial, Workload
+from goqueue.base.caller import EMBEDDED
+from goqueue.base.deeds import Deed
 from goqueue.config.model import BrokerConfig
 from goqueue.core.record.batch import pack_batch
 from goqueue.core.record.columns import build_batch
 from goqueue.core.record.stamp import NO_STAMP
 from goqueue.core.tx.producer import ABORT, Identity
 from goqueue.runtime.broker import Broker
+from goqueue.service.gate import Gate
 from goqueue.storage.local import LocalDisk
 
 VALUE_BYTES = 100
@@ -193,11 +196,12 @@ async def _abort_many(directory: Path, count: int) -> None:
 
 async def _abort_on(broker: Broker, name: str, count: int) -> None:
     transactions = broker.transactions
+    grant = Gate().admit(EMBEDDED, Deed.PUBLISH)
     stamp = (await transactions.init(name)).stamp
     for _ in range(count):
         who = Identity(producer_id=stamp.producer_id, epoch=stamp.epoch)
         frame = _frame(await transactions.begin(who))
-        await transactions.publish(who, TOPIC, [(0, memoryview(frame))])
+        await transactions.publish(grant, who, TOPIC, [(0, memoryview(frame))])
         await transactions.end(who, ABORT)
 
 

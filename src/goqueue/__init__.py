@@ -13,16 +13,19 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from goqueue.base.errors import GoQueueError
     from goqueue.client.connect import connect
-    from goqueue.client.consumer import Consumer
-    from goqueue.client.consumer_options import Refusal
-    from goqueue.client.delivery import Delivery
-    from goqueue.client.message import Message
-    from goqueue.client.pile import Place, SendFuture
-    from goqueue.client.producer_sync import Producer
+    from goqueue.client.consumer.blocking import Consumer
+    from goqueue.client.consumer.delivery import Delivery
+    from goqueue.client.consumer.options import Refusal
+    from goqueue.client.producer.pile import SendFuture
+    from goqueue.client.producers import Producer
+    from goqueue.client.protocol.message import Message
+    from goqueue.client.protocol.outcome import Place
     from goqueue.client.sync import Client
-    from goqueue.client.transaction_detached import Detached
+    from goqueue.client.tx.detached import Detached
+    from goqueue.client.tx.transaction import Transaction
     from goqueue.core.record.message import Priority
     from goqueue.embedded import open_embedded as open  # noqa: A004 - reads as goqueue.open(…)
+    from goqueue.wire.overview_calls import Overview
 
 __all__ = [
     "Client",
@@ -31,11 +34,13 @@ __all__ = [
     "Detached",
     "GoQueueError",
     "Message",
+    "Overview",
     "Place",
     "Priority",
     "Producer",
     "Refusal",
     "SendFuture",
+    "Transaction",
     "connect",
     "open",
 ]
@@ -43,16 +48,18 @@ __version__ = version("goqueue")
 
 _HOMES = {
     "Client": ("goqueue.client.sync", "Client"),
-    "Consumer": ("goqueue.client.consumer", "Consumer"),
-    "Delivery": ("goqueue.client.delivery", "Delivery"),
-    "Detached": ("goqueue.client.transaction_detached", "Detached"),
+    "Consumer": ("goqueue.client.consumer.blocking", "Consumer"),
+    "Delivery": ("goqueue.client.consumer.delivery", "Delivery"),
+    "Detached": ("goqueue.client.tx.detached", "Detached"),
     "GoQueueError": ("goqueue.base.errors", "GoQueueError"),
-    "Message": ("goqueue.client.message", "Message"),
-    "Place": ("goqueue.client.pile", "Place"),
+    "Message": ("goqueue.client.protocol.message", "Message"),
+    "Overview": ("goqueue.wire.overview_calls", "Overview"),
+    "Place": ("goqueue.client.protocol.outcome", "Place"),
     "Priority": ("goqueue.core.record.message", "Priority"),
-    "Producer": ("goqueue.client.producer_sync", "Producer"),
-    "Refusal": ("goqueue.client.consumer_options", "Refusal"),
-    "SendFuture": ("goqueue.client.pile", "SendFuture"),
+    "Producer": ("goqueue.client.producers", "Producer"),
+    "Refusal": ("goqueue.client.consumer.options", "Refusal"),
+    "SendFuture": ("goqueue.client.producer.pile", "SendFuture"),
+    "Transaction": ("goqueue.client.tx.transaction", "Transaction"),
     "connect": ("goqueue.client.connect", "connect"),
     "open": ("goqueue.embedded", "open_embedded"),
 }

@@ -1,8 +1,9 @@
 """The asynchronous SDK: ``client = await goqueue.aio.connect("127.0.0.1:7070")``."""
 
-from goqueue.client.aclient import AsyncClient, AsyncProducer
-from goqueue.client.consumer_async import AsyncConsumer
-from goqueue.client.link import NativeLink
+from goqueue.client.aclient import AsyncClient
+from goqueue.client.aio.link import NativeLink
+from goqueue.client.consumer.aio import AsyncConsumer
+from goqueue.client.producers import AsyncProducer
 
 __all__ = ["AsyncClient", "AsyncConsumer", "AsyncProducer", "connect"]
 

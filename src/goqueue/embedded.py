@@ -6,13 +6,16 @@ from pathlib import Path
 
 import msgspec
 
-from goqueue.client.chunks import ChunkSource, EmbeddedRequests
-from goqueue.client.consumer_channel import EmbeddedChannel
-from goqueue.client.link import Answer
-from goqueue.client.loop_thread import LoopThread
+from goqueue.base.caller import EMBEDDED
+from goqueue.client.blocking.channel import EmbeddedChannel
+from goqueue.client.blocking.chunks import ChunkSource, EmbeddedRequests
+from goqueue.client.blocking.loop_thread import LoopThread
+from goqueue.client.protocol.exchange import Answer
 from goqueue.client.sync import Client
 from goqueue.config.model import BrokerConfig
 from goqueue.runtime.broker import Broker
+from goqueue.service.service import Service
+from goqueue.service.verb import RequestContext
 from goqueue.storage.local import LocalDisk
 from goqueue.transport.native.dispatch import Dispatch
 from goqueue.wire import calls
@@ -24,19 +27,22 @@ TIMEOUT_SECONDS = 30.0
 class EmbeddedLink:
     """Hands requests to a broker in the same event loop."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._dispatch = Dispatch(broker)
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._dispatch = Dispatch(service)
+        self._session = service.open(EMBEDDED)
 
     def __repr__(self) -> str:
-        return f"<EmbeddedLink to {self._broker!r}>"
+        return f"<EmbeddedLink to {self._service!r}>"
 
     async def request(
         self, operation: Operation, header: calls.Call, payload: Sequence[Buffer] = ()
     ) -> Answer:
         """Call the broker as if the request had come over a socket."""
         body = memoryview(payload[0] if len(payload) == 1 else b"".join(payload))
-        reply = await self._dispatch.serve(operation, msgspec.msgpack.encode(header), body)
+        reply = await self._dispatch.serve(
+            self._session, operation, msgspec.msgpack.encode(header), RequestContext(body)
+        )
         frames = memoryview(
             reply.payload[0] if len(reply.payload) == 1 else b"".join(reply.payload)
         )
@@ -70,7 +76,7 @@ def open_embedded(data_dir: str | Path, config: BrokerConfig | None = None) -> C
     except BaseException:
         thread.stop()
         raise
-    link = EmbeddedLink(broker)
+    link = EmbeddedLink(Service(broker))
     return Client(
         link,
         thread,

@@ -8,7 +8,7 @@ from pathlib import Path
 import goqueue
 from goqueue.base.errors import GoQueueError
 from goqueue.base.ids import PartitionId, TopicName, TopicPartition
-from goqueue.client.pile import SendFuture
+from goqueue.client.producer.pile import SendFuture
 from goqueue.core.producers.partitioner import partition_of_key
 from goqueue.testing.log_checker import LogChecker
 from tests.acceptance.served import address_of, held_port

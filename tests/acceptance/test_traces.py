@@ -187,9 +187,9 @@ def check_command_line(broker: BrokerProcess, trace_id: str, spans: list[dict[st
     assert told["status"] == "completed"
     lines = drawn.splitlines()
     assert trace_id in lines[0]
-    assert "completed" in lines[0]
+    assert "completed" in lines[1]
     assert [event for _, event in STORY if event not in drawn] == []
-    assert len(lines) == len(STORY) + 2
+    assert len(lines) == len(STORY) + 3
     acked = next(line for line in lines if "consume.acked" in line)
     routed = next(line for line in lines if "dlq.routed" in line)
     assert acked.index("consume.acked") > routed.index("dlq.routed")

@@ -1,6 +1,7 @@
 """All commands together: each works against the real broker, each speaks all three outputs."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -76,7 +77,6 @@ EXAMPLES: dict[tuple[str, ...], tuple[str, ...]] = {
 """An example of every command, in an order in which they work."""
 
 ELSEWHERE = {
-    ("demo",),
     ("trace", "get"),
     ("trace", "tail"),
     *(
@@ -248,3 +248,28 @@ def test_doctor_looks_at_everything(cli: Run, broker: BrokerProcess) -> None:
     assert without["broker"]["state"] == "warn"
     assert "`goqueue serve`" in without["broker"]["advice"]
     assert "fdatasync" in cli("doctor").out
+
+
+BRACKETS = re.compile(r"\\?\[[^\[\]]*\]")
+
+
+def commands_below(
+    command: Any, path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], Any]]:
+    yield path, command
+    for name, one in getattr(command, "commands", {}).items():
+        yield from commands_below(one, (*path, name))
+
+
+def test_help_keeps_its_brackets(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What stands in brackets in a help text is shown, not taken for the name of a style."""
+    monkeypatch.setenv("COLUMNS", "400")
+    seen = []
+    for path, command in commands_below(typer.main.get_command(app)):
+        texts = [command.help or "", *(getattr(one, "help", "") or "" for one in command.params)]
+        pieces = [piece.lstrip("\\") for text in texts for piece in BRACKETS.findall(text)]
+        shown = run(*path, "--help").out if pieces else ""
+        seen += pieces
+
+        assert [piece for piece in pieces if piece not in shown] == []
+    assert {"[spark]", "[./pipelines-state]", "[4]"} <= set(seen)

@@ -129,3 +129,52 @@ def test_a_broken_file_is_named(run: Run, home: Path, text: str) -> None:
 def test_servers_are_read_as_people_write_them(server: str, address: str) -> None:
     """With or without scheme, host or port."""
     assert native_address(server) == address
+
+
+@pytest.mark.usefixtures("home")
+@pytest.mark.parametrize(
+    "given",
+    [("--api-key-file", "key.txt"), ("--api-key-file", "-"), ("--api-key", "-")],
+    ids=["file", "standard input", "instead of the key"],
+)
+def test_a_key_need_not_be_on_the_command_line(
+    run: Run, given: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes from a file or a pipe; what is around it does not belong to it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "key.txt").write_text("gq_secret\n")
+    command = ("config", "set-context", "prod", "--server", "prod:1", *given)
+    done = run(*command, stdin=b" gq_secret\n")
+
+    assert (done.code, done.err) == (0, "")
+    assert load_contexts().targets["prod"].api_key == "gq_secret"
+
+
+@pytest.mark.usefixtures("home")
+def test_a_key_on_the_command_line_is_warned_of(run: Run) -> None:
+    """It is taken, and never shown again."""
+    done = run("config", "set-context", "prod", "--api-key", "gq_secret")
+
+    assert done.code == 0
+    assert done.err.startswith("warning: a key on the command line is in the history of the shell")
+    assert "gq_secret" not in done.err + done.out
+
+
+@pytest.mark.usefixtures("home")
+def test_what_holds_no_key_is_refused(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An empty or missing file, a book, two places at once: nothing is saved."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").write_text("\n")
+    (tmp_path / "book").write_text("x" * 100_000)
+    (tmp_path / "lines").write_text("one\ntwo\n")
+    (tmp_path / "bytes").write_bytes(b"\xff\xfe")
+    tried = [
+        run("config", "set-context", "prod", "--api-key-file", name)
+        for name in ("empty", "book", "lines", "bytes", "missing")
+    ]
+    tried.append(run("config", "set-context", "prod", "--api-key-file", "x", "--api-key", "y"))
+
+    assert [one.code for one in tried] == [2] * 6
+    assert "prod" not in load_contexts().targets

@@ -48,6 +48,33 @@ def test_letters_are_listed_and_looked_at(cli: Run, letters: str) -> None:
     assert more.err == "there are 3 dead letters; --skip 1 shows more\n"
 
 
+def test_a_topic_without_dead_letters_is_no_error(cli: Run) -> None:
+    """Its dead letters are none; a topic that does not exist is named."""
+    cli("topic", "create", "healthy", "-p", "1")
+
+    assert cli("dlq", "peek", "healthy").err == "no dead letters\n"
+    assert cli("dlq", "peek", "healthy", "-o", "json").data == {
+        "depth": 0,
+        "more": False,
+        "messages": [],
+    }
+    assert cli("dlq", "redrive", "healthy").out == "healthy has no dead letters\n"
+    assert cli("dlq", "redrive", "healthy", "-o", "json").data["id"] is None
+    assert cli("dlq", "redrive", "healthy", "--dry-run").out == "0 dead letters would go back\n"
+    assert cli("dlq", "purge", "healthy").out == "healthy has no dead letters\n"
+    assert cli("dlq", "purge", "healthy", "--yes").out == "healthy has no dead letters\n"
+    assert cli("dlq", "history", "healthy").err == "nothing was redriven or purged yet\n"
+    assert cli("dlq", "history", "healthy", "-o", "json").data == []
+    assert cli("dlq", "list", "-o", "json").out.count("healthy") == 0
+    cancelled = cli("dlq", "history", "healthy", "--cancel", "1")
+    assert cancelled.code == 1
+    assert cancelled.err.startswith("error: there is no redrive 1 (redrive_not_found)\nhint: ")
+    for arguments in (["peek"], ["redrive"], ["redrive", "--dry-run"], ["purge"], ["history"]):
+        missing = cli("dlq", arguments[0], "nowhere", *arguments[1:])
+        assert missing.code == 1
+        assert missing.err.startswith("error: topic not found: nowhere (topic_not_found)\nhint: ")
+
+
 def test_letters_go_back(cli: Run, letters: str) -> None:
     """A dry run tells, a redrive does, the history knows who."""
     dry = cli("dlq", "redrive", letters, "--dry-run", "--key", "key-1")
@@ -72,12 +99,14 @@ def test_purging_asks_first(cli: Run, letters: str) -> None:
     refused = cli("dlq", "purge", letters, stdin=b"y\n")
     dry = cli("dlq", "purge", letters, "--dry-run")
     some = cli("dlq", "purge", letters, "--since", "-1h", "--reason", "REJECTED", "--yes")
+    none = cli("dlq", "purge", letters, "--reason", "REJECTED")
     asked = cli("dlq", "purge", letters, stdin=b"yes\n")
 
     assert refused.code == 1
     assert f"3 dead letters of {letters} will be gone" in refused.err
     assert dry.out.startswith("3 dead letters would be gone")
     assert some.out == f"purge 1 done: 2 dead letters of {letters} thrown away\n"
+    assert none.out == f"{letters} has no dead letters that fit; nothing was done\n"
     assert asked.out == f"purge 2 done: 1 dead letter of {letters} thrown away\n"
     assert cli("dlq", "peek", letters).err == "no dead letters\n"
 

@@ -62,6 +62,23 @@ def test_a_group_is_listed_described_and_deleted(cli: Run, broker: BrokerProcess
     assert cli("group", "list", "-o", "json").data == []
 
 
+def test_a_group_nobody_is_in_shows_the_topics_it_has_offsets_of(
+    cli: Run, broker: BrokerProcess
+) -> None:
+    """The progress is there after its members are gone, so the list names where."""
+    cli("topic", "create", "left", "-p", "1")
+    cli("produce", "left", stdin=b"a\n")
+    cli("consume", "left", "--group", "gone")
+
+    listed = {one["name"]: one for one in cli("group", "list", "-o", "json").data}
+    described = cli("group", "describe", "gone", "-o", "json").data
+    shown = httpx.get(f"http://{broker.http}/groups/gone", timeout=SECONDS_MAX).json()
+
+    assert (listed["gone"]["members"], listed["gone"]["topics"]) == (0, ["left"])
+    assert described["topics"] == shown["topics"] == ["left"]
+    cli("group", "delete", "gone", "-f")
+
+
 @pytest.mark.parametrize("verb", ["describe", "members", "delete"])
 def test_an_unknown_group_is_an_error(cli: Run, verb: str) -> None:
     """The code tells programs what is wrong."""

@@ -1,5 +1,6 @@
 """``goqueue pipeline`` without Spark: files, states, and what is said when something is missing."""
 
+import os
 import subprocess
 import sys
 from importlib import import_module
@@ -7,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from goqueue.cli.pipeline_screen import MESSAGE, columns_text
+from goqueue.spark.connector.columns import SPARK_SCHEMA
 from goqueue.spark.pipelines.state import QueryState, RunState, StateFolder
 from tests.cli.running import BrokerProcess, Run, run_process
 
@@ -54,13 +57,22 @@ def test_a_plan_is_drawn(run: Run, shop: Path) -> None:
 def test_what_is_wrong_is_said_before_spark_starts(cli: Run, shop: Path) -> None:
     """The file, the mode, the topics: all of it in a moment."""
     broken = shop.with_name("broken.yaml")
-    broken.write_text("sources: {a: {topik: x}}\nsinks: {b: {from: c, topic: d, colour: red}}")
+    broken.write_text(
+        "sources: {a: {topik: x}, f: {json: ./nowhere}}\n"
+        "sinks: {b: {from: c, topic: d, colour: red}, e: {from: f, topic: d},"
+        " g: {from: a, topic: d}}"
+    )
     problems = cli("pipeline", "plan", str(broken))
     missing = cli("pipeline", "run", str(shop))
     as_json = cli("pipeline", "run", str(shop), "-o", "json")
 
     assert problems.code == 1
-    assert "sources.a: a source needs one of topic" in problems.err
+    assert "pipeline broken has 9 problems:" in problems.err
+    assert "sources.a.topik: there is no field 'topik' (did you mean 'topic'?)" in problems.err
+    assert "sources.a: there is no topic 'x'" in problems.err
+    assert "sources.f: there is nothing at" in problems.err
+    assert "sinks.b.from: there is no source or transform 'c'" in problems.err
+    assert "sinks.e: f is no stream" in problems.err
     assert "sinks.b.colour: there is no field 'colour'" in problems.err
     assert missing.code == 1
     assert "sources.orders: there is no topic 'orders'" in missing.err
@@ -69,6 +81,40 @@ def test_what_is_wrong_is_said_before_spark_starts(cli: Run, shop: Path) -> None
     assert as_json.error["code"] == "invalid_config"
     assert cli("pipeline", "run", str(shop), "--mode", "often").code == 2
     assert "no such file" in cli("pipeline", "plan", "nowhere.yaml").err
+
+
+def test_a_second_run_says_so_at_once(cli: Run, shop: Path) -> None:
+    """Before Spark starts, and without touching the log of the first one."""
+    shop.write_text("sources: {files: {json: ./files}}\nsinks: {lake: {from: files, lake: ./lake}}")
+    (shop.parent / "files").mkdir()
+    cli("topic", "create", "shop-again")
+    folder = StateFolder(Path("pipelines-state"), "shop")
+    with folder.lock():
+        (folder.path / "spark.log").write_text("what the first one says")
+        refused = cli("pipeline", "run", str(shop), "--mode", "batch")
+        replayed = cli("pipeline", "replay", "./lake", "shop-again", "--name", "shop")
+
+        assert (refused.code, replayed.code) == (1, 1)
+        assert "shop runs already" in replayed.err
+        assert f"shop runs already: process {os.getpid()} on " in refused.err
+        assert " UTC (pipeline_running)\nhint: `goqueue pipeline status` tells" in refused.err
+        assert "starting Spark" not in refused.err
+        assert (folder.path / "spark.log").read_text() == "what the first one says"
+
+
+def test_typed_columns_are_drawn_first() -> None:
+    """What a schema adds to messages is seen; the columns that all have are one word."""
+    message = dict.fromkeys(SPARK_SCHEMA.fieldNames(), "string")
+    typed = {**message, "id": "bigint", "items": "array<struct<a:int>>", "_corrupt": "string"}
+    many = {f"c{number}": "int" for number in range(120)}
+
+    assert tuple(message) == MESSAGE
+    assert columns_text(typed) == (
+        "id bigint, items array<struct<a:int>>, _corrupt string, the columns of a message"
+    )
+    assert columns_text(message) == "the columns of a message"
+    assert columns_text({"key": "binary", "n": "int"}) == "key binary, n int"
+    assert columns_text(many).endswith("c99 int, … 20 more")
 
 
 def test_a_broker_that_is_down_is_said_at_once(run: Run, shop: Path) -> None:

@@ -112,9 +112,13 @@ def test_where_to_begin_and_end(cli: Run, topic: str) -> None:
     assert values("--from", "end") == values("--from-latest") == ""
     assert values("--from", "2") == values("--offset", "2") == "234"
     assert values("--from", "-2") == "34"
+    assert values("--from", "-1") == "4"
     assert values("--from", "1", "--to", "3") == "12"
     assert values("-n", "2") == values("--limit", "2") == values("--count", "2") == "01"
     assert values("--from", "@-1h") == "01234"
+    assert values("--from", "-1h") == "01234"
+    assert values("--from", "2026-01-31") == "01234"
+    assert values("--from", "2026-01-31T12:00", "--to", "now") == "01234"
     assert values("--from", "@2099-01-01T00:00:00Z") == ""
     assert values("--from", "@0", "--to", "@2020-01-01") == ""
     assert values("-p", "0") == "01234"
@@ -189,12 +193,13 @@ def test_compressed_batches_read_back(cli: Run, topic: str, compression: str) ->
     [
         (("consume", "nope"), "topic_not_found", "topic not found: nope"),
         (("produce", "nope", "-m", "x"), "topic_not_found", "topic not found: nope"),
-        (("consume", "TOPIC", "-p", "7"), "partition_not_found", "no such partition"),
+        (("consume", "TOPIC", "-p", "7"), "partition_not_found", "invalid partition 7"),
         (("produce", "TOPIC", "-m", "x", "-p", "7"), "partition_not_found", "invalid partition 7"),
         (("produce", "TOPIC", "-m", "x", "--priority", "urgent"), "invalid_request", "priority"),
         (("consume", "TOPIC", "--from", "99", "-f"), "offset_out_of_range", "99"),
         (("consume", "TOPIC", "--from", "soon"), "usage", "--from soon: not a position"),
         (("consume", "TOPIC", "--from", "@never"), "usage", "--from @never: not a time"),
+        (("consume", "TOPIC", "--offset", "-1"), "usage", "must be greater than or equal to 0"),
         (("consume", "TOPIC", "--from", "1", "--offset", "1"), "usage", "exclude each other"),
         (("consume", "TOPIC", "--follow", "--to", "5"), "usage", "exclude each other"),
         (("consume", "TOPIC", "--format", "%z"), "usage", "there is no %z"),

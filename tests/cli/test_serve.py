@@ -76,7 +76,32 @@ def test_a_taken_port_is_named(tmp_path: Path) -> None:
     assert f"error: cannot listen on {address} (listeners.http): the port is in use" in outcome.err
     assert "hint: is another broker running? --http 127.0.0.1:0 takes a free port" in outcome.err
     assert "Traceback" not in outcome.err
+    assert outcome.out == ""
+    assert "broker started" not in outcome.err
     assert broker.stop() == 0
+
+
+def test_a_taken_port_leaves_the_data_alone(tmp_path: Path) -> None:
+    """The ports are taken before the data is read: nothing is made, nothing is said to start."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        outcome = run_process("serve", "--data", str(tmp_path / "d"), "--native", address)
+
+    assert outcome.code == 1
+    assert outcome.err.startswith(f"error: cannot listen on {address} (listeners.native): ")
+    assert not (tmp_path / "d").exists()
+
+
+def test_a_bad_data_directory_is_no_matter_of_ports(tmp_path: Path) -> None:
+    """What is wrong is told with its path, not as something about listening."""
+    (tmp_path / "file").write_text("")
+    listeners = ["--native", "127.0.0.1:0", "--http", "127.0.0.1:0"]
+    outcome = run_process("serve", "--data", str(tmp_path / "file" / "d"), *listeners)
+
+    assert outcome.code != 0
+    assert "listen" not in outcome.err
+    assert str(tmp_path / "file") in outcome.err
+    assert len(outcome.err.splitlines()) <= 2
 
 
 def test_a_data_directory_has_one_broker(tmp_path: Path) -> None:

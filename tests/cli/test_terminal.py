@@ -119,6 +119,13 @@ def test_a_format_string_on_a_terminal_is_safe() -> None:
         ("@1769860800", NOW),
         ("@1769860800123", NOW + timedelta(milliseconds=123)),
         ("@2026-01-31", datetime(2026, 1, 31).astimezone()),
+        ("2026-01-31", datetime(2026, 1, 31).astimezone()),
+        ("2026-01-31T12:00:00Z", NOW),
+        ("2026-01-31 12:00:00Z", NOW),
+        ("2026-01-31T12:00", datetime(2026, 1, 31, 12).astimezone()),
+        ("-1h", NOW - timedelta(hours=1)),
+        ("now", NOW),
+        ("@yesterday", datetime(2026, 1, 30).astimezone()),
     ],
 )
 def test_positions(text: str, position: object) -> None:
@@ -126,13 +133,15 @@ def test_positions(text: str, position: object) -> None:
     assert read_position(text, name="--from", now=NOW) == position
 
 
-@pytest.mark.parametrize("text", ["", "first", "1.5", "@", "@soon", "@-1", "@99999999999999999999"])
+@pytest.mark.parametrize(
+    "text", ["", "first", "1.5", "@", "@soon", "@-1", "-1x", "@99999999999999999999", "2026-13-01"]
+)
 def test_what_is_no_position(text: str) -> None:
     """The error has an example of each kind."""
     with pytest.raises(Failure, match="--from") as caught:
         read_position(text, name="--from", now=NOW)
 
-    assert "@-1h" in caught.value.hint
+    assert "-1h" in caught.value.hint
 
 
 def test_what_the_command_line_says_completes_each_message() -> None:

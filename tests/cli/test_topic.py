@@ -41,6 +41,9 @@ def test_settings_are_given_at_birth_and_changed_later(cli: Run) -> None:
     before = cli("topic", "config", "kept", "-o", "json").data["settings"]
     changed = cli("topic", "config", "kept", "retention_ms=7d", "durability=interval:1s")
     after = cli("topic", "config", "kept", "-o", "json").data["settings"]
+    set_so = cli("topic", "config", "kept", "--set", "retention_ms=8d", "--set=durability=os")
+    last = cli("topic", "config", "kept", "-o", "json").data["settings"]
+    twice = cli("topic", "config", "kept", "retention_ms=1d", "--set", "retention_ms=2d")
 
     assert before["retention_ms"] == 24 * 3_600_000
     assert before["retention_bytes"] == 1024**3
@@ -49,6 +52,12 @@ def test_settings_are_given_at_birth_and_changed_later(cli: Run) -> None:
     assert "retention_ms            7d\n" in changed.out
     assert changed.err == "topic kept changed\n"
     assert after == {**before, "retention_ms": 7 * 24 * 3_600_000, "durability": "interval:1s"}
+    assert set_so.err == "topic kept changed\n"
+    assert last == {**before, "retention_ms": 8 * 24 * 3_600_000}
+    assert (twice.code, twice.err) == (
+        2,
+        "error: retention_ms is given twice, as 1d and as 2d (usage)\n",
+    )
 
 
 def test_creating_twice_is_an_error_unless_it_does_not_matter(cli: Run) -> None:

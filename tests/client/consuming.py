@@ -37,6 +37,13 @@ def eventually(condition: Callable[[], object], what: str = "it") -> None:
         pause.wait(0.005)
 
 
+def outlive(message: goqueue.Delivery, *, seconds: float) -> None:
+    """Return when the lease of a message was extended by so much behind its first end."""
+    lease = message.lease
+    end_s = lease.deadline_s + seconds
+    eventually(lambda: lease.deadline_s >= end_s, "the extension of a lease")
+
+
 def lag(client: goqueue.Client, group: str) -> int:
     """Return how many messages a group has not settled."""
     return sum(part.lag for part in client.group_progress(group))

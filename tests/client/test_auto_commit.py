@@ -7,9 +7,10 @@ import pytest
 
 import goqueue
 import goqueue.aio
-from goqueue.client import consumer_async
-from goqueue.client.consumer_channel import Request, SocketChannel
-from goqueue.client.link import NativeLink, call
+from goqueue.client.aio.link import NativeLink, call
+from goqueue.client.blocking.channel import SocketChannel
+from goqueue.client.blocking.link import Request
+from goqueue.client.consumer import polling
 from goqueue.wire import calls, group_calls
 from goqueue.wire.packet import Operation
 from goqueue.wire.queue_calls import Poll
@@ -94,7 +95,7 @@ def test_the_same_in_a_loop(
         polls.append(Poll(*fields))
         return polls[-1]
 
-    monkeypatch.setattr(consumer_async, "Poll", noting)
+    monkeypatch.setattr(polling, "Poll", noting)
     polls_seen: list[int] = []
 
     async def main() -> None:

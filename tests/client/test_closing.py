@@ -185,3 +185,31 @@ def test_an_address_that_is_none_is_refused(address: str) -> None:
     """The error shows what an address looks like."""
     with pytest.raises(GoQueueError, match="host:port"):
         goqueue.connect(address)
+
+
+def test_a_client_forgets_producers_that_were_closed(client: goqueue.Client) -> None:
+    """One that makes a producer for every job does not grow with the jobs."""
+    known = len(client._producers)  # noqa: SLF001
+    for number in range(5):
+        with client.producer(TOPIC) as producer:
+            producer.send(b"x")
+        with client.producer(TOPIC, transactional_id=f"job-{number}"):
+            pass
+
+    assert len(client._producers) == known  # noqa: SLF001
+
+
+def test_an_async_client_forgets_producers_that_were_closed(tmp_path: Path) -> None:
+    """The same in a loop."""
+
+    async def main(address: str) -> None:
+        async with await goqueue.aio.connect(address) as client:
+            await client.create_topic(TOPIC, partitions=1)
+            for _ in range(5):
+                async with client.producer(TOPIC) as producer:
+                    await producer.send(b"x")
+
+            assert not client._producers  # noqa: SLF001
+
+    with Running(tmp_path / "data") as server:
+        asyncio.run(main(server.address))

@@ -13,7 +13,7 @@ from goqueue.base.errors import (
     StaleReceiptError,
     TopicNotFoundError,
 )
-from tests.client.consuming import SECONDS_MAX, in_flight, lag, publish
+from tests.client.consuming import SECONDS_MAX, in_flight, lag, outlive, publish
 
 Scenario = Callable[[goqueue.aio.AsyncClient], Awaitable[None]]
 
@@ -101,12 +101,12 @@ def test_slow_handlers_keep_their_leases(address: str, client: goqueue.Client, t
 
     async def scenario(other: goqueue.aio.AsyncClient) -> None:
         counts: list[int] = []
-        options = {"visibility_timeout": "3s", "max_retries": 0}
+        options = {"visibility_timeout": "2s", "max_retries": 0}
         async with other.consumer(topic, [topic], **options) as consumer:
 
             async def handle(message: goqueue.Delivery) -> None:
                 if not counts:
-                    await asyncio.sleep(6.5)
+                    await asyncio.to_thread(outlive, message, seconds=4)
                 counts.append(message.delivery_count)
                 if len(counts) == 3:
                     consumer.stop()

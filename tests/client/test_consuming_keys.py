@@ -10,9 +10,10 @@ import pytest
 import goqueue
 import goqueue.aio
 from goqueue.base.errors import DiskFullError
-from goqueue.client.consumer_hold import Holdings
-from goqueue.client.link import Answer, NativeLink
-from goqueue.runtime.consume import Consumption, Settling
+from goqueue.client.aio.link import NativeLink
+from goqueue.client.consumer.hold import Holdings
+from goqueue.client.protocol.exchange import Answer
+from goqueue.runtime.queue.consume import Consumption, Settling
 from goqueue.wire.packet import Operation
 from goqueue.wire.queue_calls import Polled
 from tests.client.consuming import SECONDS_MAX, lag, publish, take

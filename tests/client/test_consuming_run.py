@@ -11,7 +11,7 @@ import pytest
 import goqueue
 from goqueue.base.errors import InvalidRequestError
 from tests.acceptance.served import Served
-from tests.client.consuming import SECONDS_MAX, eventually, in_flight, lag, publish
+from tests.client.consuming import SECONDS_MAX, eventually, in_flight, lag, outlive, publish
 
 
 class Handling:
@@ -78,13 +78,12 @@ def test_handlers_work_side_by_side(broker: goqueue.Client, orders: str, group: 
 def test_slow_handlers_keep_their_leases(broker: goqueue.Client, orders: str, group: str) -> None:
     """A handler may take several times the visibility timeout, and so may those who wait."""
     publish(broker, orders, 3)
-    pause = threading.Event()
-    with broker.consumer(group, [orders], visibility_timeout="3s", max_retries=0) as consumer:
+    with broker.consumer(group, [orders], visibility_timeout="2s", max_retries=0) as consumer:
         handling = Handling(consumer, 3)
 
         def handle(message: goqueue.Delivery) -> None:
             if not handling.seen:
-                pause.wait(6.5)
+                outlive(message, seconds=4)
             handling.note(message)
 
         consumer.run(handle)
@@ -156,7 +155,7 @@ import os, sys, threading, goqueue
 client = goqueue.connect(sys.argv[1])
 def handle(message):
     os.write(1, b"handling\n")
-    threading.Event().wait(0.3)
+    threading.Event().wait(0.05)
 with client, client.consumer("billing", ["orders"]) as consumer:
     try:
         consumer.run(handle, concurrency=2)

@@ -10,7 +10,7 @@ import pytest
 import goqueue
 from goqueue import aio
 from goqueue.base.errors import DelayedNotFoundError, InvalidRequestError
-from goqueue.client.delays import delay_ms_of, due_us
+from goqueue.client.protocol.delays import delay_ms_of, due_us
 
 NOW_US = 1_700_000_000_000_000
 HOUR_US = 3_600_000_000

@@ -18,7 +18,7 @@ from goqueue.base.errors import (
     InvalidRequestError,
     StorageFailedError,
 )
-from goqueue.client.positions import microseconds_of
+from goqueue.client.protocol.positions import microseconds_of
 from goqueue.testing.disk import MemoryDisk
 from tests.transport.native.running import Running
 

@@ -11,7 +11,7 @@ import pytest
 import goqueue
 import goqueue.aio
 from goqueue.base.errors import DataLossError, InvalidRequestError
-from goqueue.client import reader
+from goqueue.client.protocol import fetching as reader
 from goqueue.testing.disk import MemoryDisk
 from tests.transport.native.running import Running
 

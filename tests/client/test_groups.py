@@ -17,7 +17,8 @@ from goqueue.base.errors import (
     StaleGenerationError,
     UnknownMemberError,
 )
-from goqueue.client.link import NativeLink, ReplyHeader, decode
+from goqueue.client.aio.link import NativeLink
+from goqueue.client.protocol.exchange import ReplyHeader, decode
 from goqueue.wire import calls, group_calls
 from goqueue.wire.packet import Operation
 
@@ -47,7 +48,7 @@ class Talk:
         return await self.ask(Operation.JOIN_GROUP, header, group_calls.Membership)
 
     async def beat(
-        self, group: str, member: str, generation: int = 0
+        self, group: str, member: str, generation: int | None = None
     ) -> group_calls.MemberAssignment:
         header = group_calls.Heartbeat(group, member, generation)
         return await self.ask(Operation.HEARTBEAT, header, group_calls.MemberAssignment)

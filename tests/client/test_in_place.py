@@ -7,20 +7,23 @@ import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from random import Random
 
 import pytest
 
 import goqueue
 from goqueue.base.errors import ClosedError, DataLossError, TopicNotFoundError
-from goqueue.client import in_place
-from goqueue.client.chunks import IN_PLACE_MESSAGES_MIN
-from goqueue.client.in_place import LocalFiles, NotInPlaceError
+from goqueue.client.blocking import in_place
+from goqueue.client.blocking.chunks import IN_PLACE_MESSAGES_MIN
+from goqueue.client.blocking.in_place import LocalFiles
+from goqueue.client.protocol.fetching import NotInPlaceError
 from goqueue.wire.calls import Place
 from tests.acceptance.served import Served
 
 COUNT = 4 * IN_PLACE_MESSAGES_MIN
 """Enough to be read in place, in more pieces than one."""
 SEGMENT_BYTES = 1 << 20
+ISOLATIONS = ("read_committed", "read_uncommitted")
 
 
 @pytest.fixture(scope="module")
@@ -97,12 +100,53 @@ def test_batches_are_the_same(
 
     beside = rows()
     count = len(readings)
-    monkeypatch.setattr("goqueue.client.chunks.IN_PLACE_MESSAGES_MIN", COUNT + 1)
+    monkeypatch.setattr("goqueue.client.blocking.chunks.IN_PLACE_MESSAGES_MIN", COUNT + 1)
     through = rows()
 
     assert count > 0
     assert len(readings) == count
     assert beside == through
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_any_range_is_the_same_in_place_and_through_the_broker(
+    client: goqueue.Client, monkeypatch: pytest.MonkeyPatch, readings: list[int], seed: int
+) -> None:
+    """What lies in ``_extents`` is what the broker itself reads, also with aborted messages."""
+    random, topic = Random(seed), f"ranges-{seed}"
+    fill(client, topic, count=COUNT // 2)
+    with client.producer(topic, transactional_id=topic) as producer:
+        for number in range(30):
+            transaction = producer.transaction()
+            transaction.begin()
+            for row in range(random.randrange(1, 900)):
+                transaction.send(b"%d-%d-" % (number, row) + bytes(90), partition=row % 2)
+            if random.random() < 0.4:
+                producer.flush()
+                transaction.abort()
+            else:
+                transaction.commit()
+    with client.producer(topic) as plain:
+        plain.send(b"later", partition=0, delay=timedelta(days=1))
+    ends = [part.end_offset for part in client.describe_topic(topic).partitions]
+    for _ in range(6):
+        number, isolation = random.randrange(2), random.choice(ISOLATIONS)
+        start = random.randrange(ends[number] // 2)
+        end = random.randrange(start + 1, ends[number] + 1)
+        found = []
+        for minimum in (0, 1 << 60):
+            monkeypatch.setattr("goqueue.client.blocking.chunks.IN_PLACE_MESSAGES_MIN", minimum)
+            found.append(
+                [
+                    row
+                    for batch in client.read_batches(
+                        topic, partitions=[number], start=start, end=end, isolation=isolation
+                    )
+                    for row in batch.to_pylist()
+                ]
+            )
+        assert found[0] == found[1]
+    assert readings
 
 
 def test_a_range_is_cut_to_its_offsets(client: goqueue.Client, readings: list[int]) -> None:
@@ -236,7 +280,7 @@ def test_a_topic_deleted_meanwhile_ends_the_read(
     client: goqueue.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the broker no longer has is an error, not silence."""
-    monkeypatch.setattr("goqueue.client.reader.IN_PLACE_BYTES", 4 << 20)
+    monkeypatch.setattr("goqueue.client.protocol.fetching.IN_PLACE_BYTES", 4 << 20)
     fill(client, "gone", partitions=1, count=4 * COUNT)
     reading = iter(client.read("gone"))
     found = [int(next(reading).value or b"")]
@@ -326,7 +370,7 @@ def test_old_files_are_closed_while_reading(client: goqueue.Client) -> None:
     fill(client, "long", partitions=1, count=3 * COUNT)
     most = 0
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("goqueue.client.reader.IN_PLACE_BYTES", 4 << 20)
+        patch.setattr("goqueue.client.protocol.fetching.IN_PLACE_BYTES", 4 << 20)
         for number, _ in enumerate(client.read("long")):
             if number % 5_000 == 0:
                 files = open_files(os.getpid())

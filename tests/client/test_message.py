@@ -7,7 +7,7 @@ import pytest
 
 import goqueue
 from goqueue.base.ids import Offset, PartitionId, TopicName
-from goqueue.client.message import NAMES, RUN_ROWS, ReadMessage, message_of, runs_of
+from goqueue.client.protocol.message import NAMES, RUN_ROWS, ReadMessage, message_of, runs_of
 from goqueue.core.record.columns import batch_of_drafts, messages_of
 from goqueue.core.record.frame import read_header
 from goqueue.core.record.message import Draft

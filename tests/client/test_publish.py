@@ -24,9 +24,9 @@ from goqueue.base.errors import (
 )
 from goqueue.base.ids import Epoch, ProducerId, Sequence
 from goqueue.base.units import MiB
-from goqueue.client import publisher
-from goqueue.client.blocking import BlockingLink
-from goqueue.client.positions import microseconds_of
+from goqueue.client.blocking.link import BlockingLink
+from goqueue.client.protocol import outbox
+from goqueue.client.protocol.positions import microseconds_of
 from goqueue.core.record.stamp import ProducerStamp
 from goqueue.wire.packet import Operation
 from tests.client.proxy import Fate, Proxy
@@ -230,10 +230,10 @@ def test_a_producer_the_broker_does_not_know_begins_anew(
     known = ProducerStamp
 
     def stranger(_: ProducerId, epoch: Epoch, sequence: Sequence) -> ProducerStamp:
-        monkeypatch.setattr(publisher, "ProducerStamp", known)
+        monkeypatch.setattr(outbox, "ProducerStamp", known)
         return known(ProducerId(1_000_000), epoch, sequence)
 
-    monkeypatch.setattr(publisher, "ProducerStamp", stranger)
+    monkeypatch.setattr(outbox, "ProducerStamp", stranger)
     producer.publish(b"second")
     producer.publish(b"third")
 
@@ -246,13 +246,13 @@ def test_an_interrupted_publish_leaves_no_answer_behind(
     """Ctrl-C while the answer is awaited: the next message gets its own."""
     producer = remote.producer(TOPIC)
     producer.publish(b"first")
-    receive = BlockingLink.receive
+    receive = BlockingLink.receive_any
 
     def interrupted(_: BlockingLink) -> object:
-        monkeypatch.setattr(BlockingLink, "receive", receive)
+        monkeypatch.setattr(BlockingLink, "receive_any", receive)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(BlockingLink, "receive", interrupted)
+    monkeypatch.setattr(BlockingLink, "receive_any", interrupted)
     with pytest.raises(KeyboardInterrupt):
         producer.publish(b"interrupted")
     place = producer.publish(b"next")
@@ -314,7 +314,7 @@ def test_time_that_is_over_after_a_pause_is_told(
     """A machine may be so busy that a short pause takes all the time there was."""
     producer = remote.producer(TOPIC, delivery_timeout_ms=20_000)
     producer.publish(b"first")
-    proxy.plan(Operation.PRODUCE, Fate.LOSE_REQUEST)
+    proxy.plan(Operation.PRODUCE, Fate.LOSE_REQUEST, Fate.LOSE_REQUEST)
     now = time.monotonic
     late_s = [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: now() + late_s[0])
@@ -330,15 +330,15 @@ def test_a_doubt_stays_whatever_is_said_later(
     producer = remote.producer(TOPIC, delivery_timeout_ms=3_000)
     producer.publish(b"first")
     proxy.plan(Operation.PRODUCE, Fate.LOSE_REPLY)
-    request, asked = BlockingLink.request, []
+    send, asked = BlockingLink.send, []
 
     def busy(link: BlockingLink, operation: Operation, *rest: object) -> object:
         asked.append(operation)
         if asked.count(Operation.PRODUCE) > 1:
             raise OverloadedError("busy")
-        return request(link, operation, *rest)  # type: ignore[arg-type]
+        return send(link, operation, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(BlockingLink, "request", busy)
+    monkeypatch.setattr(BlockingLink, "send", busy)
     with pytest.raises(DeadlineExceededError, match="it may be published"):
         producer.publish(b"doubtful")
 
@@ -348,16 +348,15 @@ def test_the_first_message_has_no_more_time_than_the_others(
 ) -> None:
     """Connecting and being introduced takes from its time and adds none."""
     limits: list[float] = []
-    read = BlockingLink._read  # noqa: SLF001 - what it waits with
+    advance = BlockingLink.advance
 
-    def noted(link: BlockingLink, size: int) -> memoryview:
-        connection = link._socket  # noqa: SLF001 - what it waits with
-        assert connection is not None
-        limits.append(connection.gettimeout() or 0)
-        return read(link, size)
+    def noted(link: BlockingLink) -> None:
+        assert link.connection is not None
+        limits.append(link.connection.gettimeout() or 0)
+        advance(link)
 
     producer = remote.producer(TOPIC, delivery_timeout_ms=9_000)
-    monkeypatch.setattr(BlockingLink, "_read", noted)
+    monkeypatch.setattr(BlockingLink, "advance", noted)
     producer.publish(b"v")
 
     assert max(limits) <= 9
@@ -369,7 +368,7 @@ def test_nothing_is_sent_again_once_it_is_closed(
     """What pauses before it tries again when the producer is closed fails."""
     producer = remote.producer(TOPIC)
     producer.publish(b"first")
-    proxy.plan(Operation.PRODUCE, Fate.LOSE_REQUEST)
+    proxy.plan(Operation.PRODUCE, Fate.LOSE_REQUEST, Fate.LOSE_REQUEST)
     monkeypatch.setattr(time, "sleep", lambda _: producer.close())
     with pytest.raises(DeadlineExceededError):
         producer.publish(b"late")

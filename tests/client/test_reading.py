@@ -13,7 +13,7 @@ from goqueue.base.errors import (
     PartitionNotFoundError,
     TopicNotFoundError,
 )
-from goqueue.client.positions import Position
+from goqueue.client.protocol.positions import Position
 
 START = datetime(2026, 5, 1, tzinfo=UTC)
 

@@ -86,7 +86,7 @@ def flipped_at(place: int) -> Road:
 @pytest.fixture(autouse=True)
 def through_the_broker(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let everything come over the road, which is what has faults here."""
-    monkeypatch.setattr("goqueue.client.chunks.IN_PLACE_MESSAGES_MIN", 10 * MESSAGES)
+    monkeypatch.setattr("goqueue.client.blocking.chunks.IN_PLACE_MESSAGES_MIN", 10 * MESSAGES)
 
 
 @pytest.fixture

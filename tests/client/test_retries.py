@@ -11,10 +11,11 @@ import pytest
 import goqueue
 from goqueue.base.errors import ClosedError, ConnectionLostError, DeadlineExceededError
 from goqueue.base.ids import PartitionId, TopicName, TopicPartition
-from goqueue.client import producer as producer_module
-from goqueue.client import sender
-from goqueue.client.pile import Part, Pile
-from goqueue.client.sender import Batch
+from goqueue.client.producer import gatherer as producer_module
+from goqueue.client.producer.pile import Pile
+from goqueue.client.protocol import outbox
+from goqueue.client.protocol.outbox import Batch
+from goqueue.client.protocol.outcome import Part
 from goqueue.testing.log_checker import LogChecker
 from goqueue.wire.packet import Operation
 from tests.client.proxy import Fate, Proxy
@@ -48,7 +49,7 @@ def seconds_of(monkeypatch: pytest.MonkeyPatch) -> dict[int, float]:
     """Take the seconds that some batches have, by their number, whatever the others have."""
     seconds: dict[int, float] = {}
 
-    class Timed(Batch):
+    class Timed(Batch[Pile]):
         __slots__ = ()
 
         def __init__(self, pile: Pile, part: Part, *, number: int, deadline: float) -> None:
@@ -166,7 +167,7 @@ def test_a_broker_that_does_not_answer_is_given_up(
     monkeypatch: pytest.MonkeyPatch, running: Running, proxy: Proxy, client: goqueue.Client
 ) -> None:
     """A dead connection is left for another one long before the message runs out of time."""
-    monkeypatch.setattr(sender, "ANSWER_SECONDS_MAX", 0.3)
+    monkeypatch.setattr(outbox, "ANSWER_SECONDS_MAX", 0.3)
     producer = client.producer(TOPIC, linger_ms=0)
     proxy.plan(Operation.PRODUCE, Fate.SWALLOW, Fate.SWALLOW)
 
@@ -201,7 +202,8 @@ def test_closing_does_not_wait_for_a_broker_that_is_gone(
     proxy.is_reachable = False
     proxy.cut()
     futures = [producer.send(b"lost-%d" % number) for number in range(100)]
-    producer.close(timeout=0.3)
+    with pytest.raises(ClosedError, match="100 messages were not published"):
+        producer.close(timeout=0.3)
 
     assert {type(future.exception(60)) for future in futures} == {ClosedError}
     with pytest.raises(ClosedError):

@@ -11,9 +11,9 @@ import pytest
 
 import goqueue
 from goqueue.base.units import MiB
-from goqueue.client.batch_sender import BatchSender
-from goqueue.client.blocking import BlockingLink, send_all
-from goqueue.client.link import decode
+from goqueue.client.blocking.link import BlockingLink, send_all
+from goqueue.client.producer.batch_sender import BatchSender
+from goqueue.client.protocol.exchange import decode
 from goqueue.core.record.batch import SCHEMAS
 from goqueue.wire import calls
 from goqueue.wire.packet import Operation

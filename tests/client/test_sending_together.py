@@ -11,9 +11,9 @@ import pytest
 
 import goqueue
 from goqueue.base.errors import BufferFullError
-from goqueue.client import producer as producer_module
-from goqueue.client.packing import Packing
-from goqueue.client.pile import Pile, SendFuture
+from goqueue.client.producer import gatherer as producer_module
+from goqueue.client.producer.packing import Packing
+from goqueue.client.producer.pile import Pile, SendFuture
 
 THREADS = 4
 EACH = 15_000

@@ -1,5 +1,7 @@
 """Transactions of the SDK: all or nothing over topics, acks and offsets; who is fenced is told."""
 
+from time import time_ns
+
 import pytest
 
 import goqueue
@@ -12,7 +14,8 @@ from goqueue.base.errors import (
     StaleReceiptError,
     TopicNotFoundError,
 )
-from goqueue.client.transaction_session import TxSession
+from goqueue.client.tx import gatherer as transaction_gatherer
+from goqueue.client.tx.session import TxSession
 from tests.client.consuming import eventually, lag, publish, take
 
 NOTE = "batch 7"
@@ -304,3 +307,18 @@ def test_a_kept_send_is_refused_when_its_transaction_is_over(
             second.send(b"3", key=b"k")
 
     assert [message.value for message in client.read(topic, end="latest")] == [b"1", b"2", b"3"]
+
+
+def test_a_clock_that_is_set_back_holds_nothing_up(
+    broker: goqueue.Client, orders: str, group: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was gathered before is sent after its linger, not when the clock has caught up."""
+    with (
+        broker.producer(orders, transactional_id=group) as producer,
+        producer.transaction() as tx,
+    ):
+        tx.send(b"warm").result(60)
+        monkeypatch.setattr(transaction_gatherer, "time_ns", lambda: time_ns() - 3_600 * 10**9)
+
+        sent = tx.send(b"a")
+        eventually(sent.done)

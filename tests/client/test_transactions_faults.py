@@ -5,9 +5,11 @@ from collections.abc import Iterator
 import pytest
 
 import goqueue
-from goqueue.base.errors import ConnectionLostError, InvalidTransactionStateError
+from goqueue.base.errors import ConnectionLostError, DiskFullError, InvalidTransactionStateError
+from goqueue.testing.disk import MemoryDisk
 from goqueue.wire.packet import Operation
 from tests.client.consuming import eventually, lag, publish, take
+from tests.client.failing import opened
 from tests.client.proxy import Fate, Proxy
 
 
@@ -134,3 +136,28 @@ def test_a_client_that_is_cut_off_is_told_in_the_end(
         with producer.transaction() as tx:
             tx.send(b"done")
     assert values(client, topic) == [b"done"]
+
+
+def test_a_transaction_on_a_full_disk_says_so() -> None:
+    """With the time of the transaction nearly over, and not with what that would lead to."""
+    disk = MemoryDisk()
+    with opened(disk) as (client, _):
+        client.create_topic("orders", partitions=1)
+        with client.producer(
+            "orders", transactional_id="billing", transaction_timeout_ms=1_000
+        ) as producer:
+            with producer.transaction() as tx:
+                tx.send(b"before")
+            disk.fill_up()
+            with pytest.raises(DiskFullError, match="not published in the transaction's time"):
+                _send_one(producer)
+            disk.make_room()
+            with producer.transaction() as tx:
+                tx.send(b"afterwards")
+
+        assert [message.value for message in client.read("orders")] == [b"before", b"afterwards"]
+
+
+def _send_one(producer: goqueue.Producer) -> None:
+    with producer.transaction() as tx:
+        tx.send(b"no room")

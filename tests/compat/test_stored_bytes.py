@@ -28,8 +28,8 @@ from goqueue.core.record.row import Row, encode_row
 from goqueue.core.record.stamp import ProducerStamp, Repeat
 from goqueue.core.topics.catalog import Topic, TopicConfigured, TopicCreated, TopicDeleted
 from goqueue.core.topics.settings import TopicSettings
-from goqueue.runtime.broker import Event
-from goqueue.runtime.producer_snapshot import SNAPSHOT_NAME, read_ledger
+from goqueue.runtime.log.producer_snapshot import SNAPSHOT_NAME, read_ledger
+from goqueue.runtime.meta_journal import Event
 from goqueue.storage.journal import Journal
 from goqueue.storage.partition_log import PartitionLog
 from goqueue.testing.disk import MemoryDisk

@@ -19,7 +19,6 @@ from goqueue.core.record.frame import (
     TOMBSTONE,
     encode_frame,
     read_header,
-    split_frames,
     verify,
 )
 from goqueue.core.record.headers import decode_headers, encode_headers
@@ -27,6 +26,7 @@ from goqueue.core.record.message import Draft, Message
 from goqueue.core.record.repack import drafts_of, frame_drafts
 from goqueue.core.record.row import Row, encode_row
 from goqueue.core.record.stamp import NO_STAMP, ProducerStamp, Repeat
+from tests.frames import split_frames
 
 TOPIC = TopicName("orders")
 NOW_MS = 1_700_000_000_000

@@ -10,10 +10,11 @@ from goqueue.core.record.check import check_frames
 from goqueue.core.record.columns import messages_of
 from goqueue.core.record.control import Control, control_frame
 from goqueue.core.record.cut import cut_frames
-from goqueue.core.record.frame import FrameHeader, read_header, seal_header, split_frames
+from goqueue.core.record.frame import FrameHeader, read_header, seal_header
 from goqueue.core.record.message import Draft, Message
 from goqueue.core.record.repack import frame_drafts
 from goqueue.core.record.row import Row
+from tests.frames import split_frames
 
 TOPIC, PARTITION = TopicName("t"), PartitionId(0)
 NOW_MS = 1_700_000_000_000

@@ -4,7 +4,13 @@ import pytest
 
 from goqueue.base.errors import ProducerFencedError, UnknownProducerError
 from goqueue.core.producers import identities
-from goqueue.core.producers.identities import IDS_PER_BLOCK, Identities, IdsReserved, LifeBegun
+from goqueue.core.producers.identities import (
+    IDS_PER_BLOCK,
+    BlockSkipped,
+    Identities,
+    IdsReserved,
+    LifeBegun,
+)
 
 LIMIT = 40
 
@@ -22,7 +28,7 @@ def replayed(events: list[identities.Event]) -> Identities:
     known = Identities()
     for event in events:
         known.apply(event)
-    known.skip_block()
+    known.apply(BlockSkipped())
     return known
 
 

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from goqueue.client.packing import PLAIN_ROWS_MAX, Packing
-from goqueue.client.pile import Part, Pile
+from goqueue.client.producer.packing import PLAIN_ROWS_MAX, Packing
+from goqueue.client.producer.pile import Pile
+from goqueue.client.protocol.outcome import Part
 from goqueue.core.record.batch import decode_batch
 from goqueue.core.record.check import check_frames
 from goqueue.core.record.columns import build_batch
@@ -74,7 +75,7 @@ def test_small_and_large_piles_are_cut_alike(
         (b"%d" % number, b"v" * (number % 7), 1_000 * (1_000 - number)) for number in range(200)
     ]
     small = Packing(partitions, None).cut(pile_of([*rows, last]), 7)
-    monkeypatch.setattr("goqueue.client.packing.PLAIN_ROWS_MAX", 0)
+    monkeypatch.setattr("goqueue.client.producer.packing.PLAIN_ROWS_MAX", 0)
     large = Packing(partitions, None).cut(pile_of([*rows, last]), 7)
 
     assert len(rows) < PLAIN_ROWS_MAX

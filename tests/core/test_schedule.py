@@ -12,6 +12,7 @@ from goqueue.base.errors import DelayedNotFoundError, OverloadedError
 from goqueue.base.ids import Offset
 from goqueue.core.record.queue_rows import Delays
 from goqueue.core.schedule import schedule as schedule_module
+from goqueue.core.schedule import table as table_module
 from goqueue.core.schedule.schedule import Cancelled, Event, Rescheduled, Schedule
 
 NOW_MS = 1_700_000_000_000
@@ -187,6 +188,40 @@ def test_moves_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert limits.RESCHEDULED_MAX <= limits.DELAYED_MAX
 
 
+def test_what_is_cancelled_leaves_the_wheel_and_the_table() -> None:
+    """Delays of years that are cancelled at once take no memory until then."""
+    schedule, year_ms = Schedule(life=LIFE, now_ms=NOW_MS), 365 * 86_400_000
+    for offset in range(20_000):
+        wanted = delays(NOW_MS + year_ms, ids=((0, b"name"),))
+        schedule.note(Offset(offset), wanted, now_ms=NOW_MS)
+        do(schedule, "cancel", offset)
+
+    assert len(schedule._wheel) <= schedule_module.SWEPT_MIN + 1  # noqa: SLF001
+    assert len(schedule._table) <= schedule_module.SWEPT_MIN + 1  # noqa: SLF001
+    assert schedule.named(b"name") == []
+
+
+def test_a_message_that_is_moved_again_and_again_has_one_time() -> None:
+    """Every new time takes the place of the last, in memory, too."""
+    schedule = schedule_of(100_000, 200)
+    for number in range(20_000):
+        do(schedule, "reschedule", 0, due_ms=NOW_MS + 100_000 + number)
+
+    assert len(schedule._wheel) <= schedule_module.SWEPT_MIN + 5  # noqa: SLF001
+    assert list(schedule.advance(NOW_MS + 119_000)) == [1]
+    assert list(schedule.advance(NOW_MS + 120_000)) == [0]
+
+
+def test_what_retention_deletes_leaves_the_wheel() -> None:
+    """A delayed message that is gone from the log waits for nothing."""
+    schedule = schedule_of(*([3_600_000] * 20_000))
+    schedule.trim(Offset(19_999))
+
+    assert schedule.pending == 1
+    assert len(schedule._wheel) == 1  # noqa: SLF001
+    assert list(schedule.advance(NOW_MS + 3_600_000)) == [19_999]
+
+
 def test_a_page_shows_what_waits_in_order() -> None:
     """Listing goes by offset, with the time that holds now."""
     schedule = schedule_of(500, 400, 300, 200)
@@ -224,8 +259,23 @@ steps = st.one_of(
 
 @settings(max_examples=200, deadline=None)
 @given(script=st.lists(steps, max_size=40))
-def test_it_does_what_a_dictionary_does(script: list[tuple[str, object]]) -> None:  # noqa: C901
+def test_it_does_what_a_dictionary_does(script: list[tuple[str, object]]) -> None:
     """After anything, restarts and compactions included, the same waits and the same is due."""
+    follow(script)
+
+
+@settings(max_examples=200, deadline=None)
+@given(script=st.lists(steps, max_size=40))
+def test_it_does_so_while_it_sweeps(script: list[tuple[str, object]]) -> None:
+    """What is taken out of the wheel and the table early is what nobody waits for."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(schedule_module, "SWEPT_MIN", 0)
+        patch.setattr(table_module, "_COMPACT_ROWS_MIN", 0)
+        follow(script)
+
+
+def follow(script: list[tuple[str, object]]) -> None:  # noqa: C901
+    """Do the same to a schedule and a dictionary, and compare."""
     now_ms, end = NOW_MS, 0
     journal: list[Event] = []
     schedule, model = Schedule(life=LIFE, now_ms=now_ms), Model()

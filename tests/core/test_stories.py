@@ -11,7 +11,7 @@ from goqueue.base.errors import GoQueueError
 from goqueue.base.ids import Epoch, Offset, PartitionId, ProducerId, Sequence
 from goqueue.core.producers import identities
 from goqueue.core.producers.dedup import DedupWindow
-from goqueue.core.producers.identities import Identities
+from goqueue.core.producers.identities import BlockSkipped, Identities, IdGiven
 from goqueue.core.producers.ledger import Appended, ProducerLedger
 from goqueue.core.record.stamp import ProducerStamp, Repeat
 from goqueue.core.topics import catalog
@@ -182,7 +182,7 @@ class IdentitiesShell(Shell):
     def init(self) -> str:
         decision = self.identities.init()
         events = self._commit(decision.events)
-        self.identities.hand_out(decision.reply)
+        self.identities.apply(IdGiven(producer_id=decision.reply.producer_id))
         return f"{events}producer {decision.reply.producer_id} epoch {decision.reply.epoch}"
 
     def use_up_block(self) -> str:
@@ -203,7 +203,7 @@ class IdentitiesShell(Shell):
         self.identities = Identities()
         for event in self.journal:
             self.identities.apply(event)
-        self.identities.skip_block()
+        self.identities.apply(BlockSkipped())
         return ""
 
     def compact(self) -> str:

@@ -19,7 +19,8 @@ from goqueue.config.settings import SETTINGS
 from goqueue.core.groups.options import GroupOptions
 from goqueue.core.topics.settings import SETTING_NAMES
 from goqueue.runtime.broker import Broker
-from goqueue.runtime.gauges import storage_metrics
+from goqueue.runtime.log.gauges import storage_metrics
+from goqueue.service.service import Service
 from goqueue.testing.disk import MemoryDisk
 from goqueue.transport.http.api import operations
 from goqueue.wire.http.errors import STATUS_BY_CODE
@@ -35,6 +36,8 @@ PAGES = sorted(
 )
 COMMANDS_IN = [
     ROOT / "README.md",
+    ROOT / "docs" / "benchmarks.md",
+    ROOT / "docs" / "http.md",
     ROOT / "docs" / "operations.md",
     ROOT / "docs" / "configuration.md",
     ROOT / "docs" / "pipelines.md",
@@ -48,6 +51,7 @@ PROGRAM = re.compile(r"(?:\.venv/bin/)?goqueue +([a-z][^|`;)\n]*)")
 SOURCE_PATH = re.compile(r"`([a-z_]+/[a-z_/]*(?:\.py)?)`")
 SYMBOL = re.compile(r"`([A-Z][A-Za-z]+[a-z])(?:\.([a-z_]+))?`")
 ROUTE = re.compile(r"`(GET|POST|PATCH|PUT|DELETE) (/[^`?]*)`")
+README_WORDS_MAX = 1_000
 INTERNAL_MEANING = "The broker failed to answer, which is a bug; its log says where."
 
 
@@ -109,13 +113,10 @@ def settings_rows() -> Iterator[tuple[str, str, str, str, str]]:
 
 
 def test_the_settings_of_the_broker_are_documented() -> None:
-    """docs/configuration.md and the README have every setting with its names and its default."""
+    """docs/configuration.md has every setting with its names, its default and its meaning."""
     page = rows_between(read("docs/configuration.md"), "settings", "settings")
-    readme = read("README.md")
 
     assert page == [list(row) for row in settings_rows()]
-    for key, flag, environment, default, _ in settings_rows():
-        assert f"| {flag} | {environment} | {key} | {default} |" in readme
 
 
 def test_the_settings_of_topics_are_documented() -> None:
@@ -137,7 +138,11 @@ def test_the_options_of_groups_are_documented() -> None:
 def test_the_metrics_are_documented() -> None:
     """docs/operations.md has every metric of the broker's own, and no other."""
     broker = Broker(BrokerConfig(), MemoryDisk())
-    families = [*broker.metrics.registry.collect(), *storage_metrics({})]
+    families = [
+        *broker.metrics.registry.collect(),
+        *broker.metrics.gather(),
+        *storage_metrics({}),
+    ]
     names = {
         f"{one.name}_total" if one.type == "counter" else one.name
         for one in families
@@ -155,14 +160,18 @@ def test_the_operations_of_the_protocol_are_documented() -> None:
     assert {(name, int(number)) for name, number in rows} == {(one.name, one) for one in Operation}
 
 
-def test_the_routes_in_the_readme_exist() -> None:
-    """The HTTP API answers every request the README names."""
-    broker = Broker(BrokerConfig(), MemoryDisk())
-    there = {(one.method, path) for one in operations(broker) for path in one.paths}
-    named = set(ROUTE.findall(read("README.md")))
+def test_the_routes_of_http_are_documented() -> None:
+    """docs/http.md has every request but Confluent's, and no other."""
+    known = operations(Service(Broker(BrokerConfig(), MemoryDisk())))
+    named = set(ROUTE.findall(read("docs/http.md")))
 
-    assert named
-    assert named - there == set()
+    assert named - {(one.method, one.path) for one in known} == set()
+    assert {(one.method, one.path) for one in known if one.is_versioned} - named == set()
+
+
+def test_the_readme_can_be_read_in_five_minutes() -> None:
+    """The first page stays short; tables of settings, routes and figures are in docs/."""
+    assert len(read("README.md").split()) <= README_WORDS_MAX
 
 
 def test_the_files_on_the_map_exist() -> None:
@@ -174,6 +183,14 @@ def test_the_files_on_the_map_exist() -> None:
     assert named
     assert [name for name in named if not any((at / name).exists() for at in (PACKAGE, ROOT))] == []
     assert folders - named == set()
+
+
+def test_every_folder_of_the_runtime_is_on_the_map() -> None:
+    """Each has a row of its own in the first table of ARCHITECTURE.md."""
+    rows = set(re.findall(r"^\| `(runtime/[a-z]+/)` \|", read("ARCHITECTURE.md"), re.MULTILINE))
+    folders = {one.parent.name for one in (PACKAGE / "runtime").glob("*/__init__.py")}
+
+    assert rows == {f"runtime/{name}/" for name in folders}
 
 
 def classes() -> dict[str, set[str]]:
@@ -230,7 +247,9 @@ def test_the_commands_in_a_page_exist(page: Path) -> None:
     assert [problem for problem in map(walk, commands) if problem] == []
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/protocol.md", "docs/pipelines.md"])
+@pytest.mark.parametrize(
+    "name", ["README.md", "docs/python.md", "docs/protocol.md", "docs/pipelines.md"]
+)
 def test_the_python_in_a_page_is_python(name: str) -> None:
     """Every example can be compiled."""
     blocks = PYTHON_BLOCK.findall(read(name))
@@ -243,10 +262,12 @@ def test_the_python_in_a_page_is_python(name: str) -> None:
 def test_the_embedded_example_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The README's broker inside the process stores a message and reads it back."""
-    (block,) = (one for one in PYTHON_BLOCK.findall(read("README.md")) if "goqueue.open" in one)
+    """The broker inside the process of docs/python.md stores a message and reads it back."""
+    (block,) = (
+        one for one in PYTHON_BLOCK.findall(read("docs/python.md")) if "goqueue.open" in one
+    )
     monkeypatch.chdir(tmp_path)
 
-    exec(compile(block, "README.md", "exec"), {})  # noqa: S102 - our own example
+    exec(compile(block, "docs/python.md", "exec"), {})  # noqa: S102 - our own example
 
     assert "[b'resize image 7']" in capsys.readouterr().out

@@ -127,5 +127,5 @@ def test_a_collector_that_is_not_there_hurts_nobody(tmp_path: Path) -> None:
     assert metric(broker, 'spans_dropped_total{exporter="otlp-http"}') > 0
     assert metric(broker, "spans_total") == 900
     assert broker.stop() == 0
-    told = [line for line in broker.lines if line["event"] == "spans are not exported"]
+    told = [line for line in broker.lines if line["event"] == "spans not exported, will retry"]
     assert len(told) == 1

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +13,8 @@ from pyroaring import BitMap64
 
 from goqueue.core.tracing import kinds
 from goqueue.core.tracing.ids import place_of
-from goqueue.core.tracing.note import Note, Span, spans_of
+from goqueue.core.tracing.kinds import PUBLISHED_SPANS
+from goqueue.core.tracing.note import PACKED_MAX, Note, TraceSpan, packed, spans_of
 from goqueue.observability.metrics import Metrics
 from goqueue.observability.trace_export import BATCH_SPANS_MAX, TraceExport
 from goqueue.observability.trace_files import TraceFiles
@@ -25,13 +27,13 @@ PLACES = [place_of("orders", number, life=1) for number in range(2)]
 def note(
     start: int, end: int, *, kind: str = kinds.PERSISTED, at_ns: int = 1, place: int = 0
 ) -> Note:
-    return Note(kind=kind, place=PLACES[place], offsets=BitMap64(range(start, end)), at_ns=at_ns)
+    return Note(kind=kind, place=PLACES[place], messages=BitMap64(range(start, end)), at_ns=at_ns)
 
 
 NOTES = st.lists(
     st.tuples(
         st.integers(0, 1),
-        st.integers(1, 30),
+        st.integers(1, 50),
         st.sampled_from([kinds.PERSISTED, kinds.FIRED, kinds.ACKED, kinds.REDRIVEN]),
     ),
     max_size=60,
@@ -72,6 +74,32 @@ def test_a_ring_keeps_the_latest(
             assert not at_ns or part <= ready[at_ns]
 
 
+@given(st.sets(st.integers(0, 2**62), min_size=1, max_size=80))
+def test_a_packed_note_is_about_the_same_messages(offsets: set[int]) -> None:
+    """Few messages are kept as numbers, many as a set; nobody sees a difference."""
+    whole = note(0, 1)
+    whole = msgspec.structs.replace(whole, messages=BitMap64(offsets), kind=kinds.PUBLISHED)
+    kept = packed(whole)
+
+    assert kept.offsets == whole.offsets
+    assert kept.count == whole.count == PUBLISHED_SPANS * len(offsets)
+    assert isinstance(kept.messages, bytes) == (len(offsets) <= PACKED_MAX)
+    assert list(spans_of(kept)) == list(spans_of(whole))
+
+
+def test_what_the_ring_let_go_of_is_not_kept_by_its_index() -> None:
+    """However many partitions there are, each keeps about as many notes as are in the ring."""
+    ring = TraceRing(100)
+    for place in PLACES:
+        for number in range(500):
+            ring.add(note(number, number + 1, place=PLACES.index(place)))
+    for number in range(60):
+        ring.add(note(number, number + 1, kind=kinds.ACKED))
+
+    held = sum(len(shelf.notes) for shelf in ring._shelves.values())  # noqa: SLF001
+    assert held <= 2 * 40
+
+
 def test_a_message_that_was_delayed_is_ready_when_it_is_due() -> None:
     ring = TraceRing(100)
     ring.add(note(0, 10, at_ns=5))
@@ -89,10 +117,10 @@ class Hanging:
 
     def __init__(self) -> None:
         self.go_on, self.is_called = threading.Event(), threading.Event()
-        self.spans: list[Span] = []
+        self.spans: list[TraceSpan] = []
         self.is_closed = False
 
-    def write(self, spans: Sequence[Span]) -> None:
+    def write(self, spans: Sequence[TraceSpan]) -> None:
         self.is_called.set()
         assert self.go_on.wait(60)
         if spans[0].offset == 666:

@@ -8,16 +8,18 @@ from pyroaring import BitMap64
 from goqueue.base.ids import Offset, PartitionId, TopicName, TopicPartition
 from goqueue.core.delivery.events import Doomed, Event
 from goqueue.core.delivery.ledger import Ledger
+from goqueue.core.delivery.picker import Picker
 from goqueue.core.delivery.runs import runs_of
 from goqueue.core.delivery.terms import LeaseTerms
 from goqueue.core.delivery.view import View
 from goqueue.core.record.message import Draft, Message
 from goqueue.observability.dlq_metrics import DlqMeter
 from goqueue.observability.metrics import Metrics
-from goqueue.runtime.dead_letters import DeadLetters
-from goqueue.runtime.kept import Kept
-from goqueue.runtime.moves import Mover
-from goqueue.runtime.page import read_page
+from goqueue.runtime.dlq.dead_letters import DeadLetters
+from goqueue.runtime.dlq.moves import Mover
+from goqueue.runtime.log.page import read_page
+from goqueue.runtime.machine import MachineHost
+from tests.runtime.grants import FETCHING, PUBLISHING
 from tests.runtime.rig import Rig
 
 ORDERS = TopicPartition(TopicName("orders"), PartitionId(0))
@@ -29,19 +31,19 @@ class Host:
     def __init__(self, rig: Rig, group: str = "billing", name: TopicPartition = ORDERS) -> None:
         self.group = group
         self.is_closed = False
-        self.ledger = Ledger(origin=Offset(0), by_key=False, now_ms=0)
+        self.ledger = Ledger(origin=Offset(0), by_key=False)
         key = f"by-hand/{group}/{name.topic}/{name.partition}"
-        self._kept = Kept[Event](rig.broker.state, key, home=group, machine=self.ledger)
-        self._kept.recover(Event)
+        self._host = MachineHost[Event](rig.broker.state, key, home=group, machine=self.ledger)
+        self._host.load(Event)
         self._rig = rig
         self.partition = rig.broker.topic(name.topic).partition(name.partition)
         self._nonce = 1_000 * len(rig.disk.log)
 
     def commit(self, events: Sequence[Event]) -> None:
-        self._kept.commit(events)
+        self._host.commit(events)
 
     def durable(self) -> asyncio.Future[None]:
-        return self._kept.durable()
+        return self._host.durable()
 
     async def doom(self, offsets: Iterable[int], *, reason: str = "REJECTED") -> None:
         """Lease messages and let them fail for good."""
@@ -72,7 +74,7 @@ class Host:
             BitMap64(),
             BitMap64(),
         )
-        pick = self.ledger.pick(view, 1_000, now_ms=0)
+        pick = Picker(now_ms=0).pick(self.ledger, view, 1_000, now_ms=0)
         self._nonce += 1
         terms = LeaseTerms(self._nonce, "worker-1", 10**9, 10**9, self._rig.clock.now_ms())
         decision = self.ledger.lease(
@@ -137,7 +139,9 @@ def numbered(count: int, start: int = 0) -> list[Draft]:
 
 async def publish(rig: Rig, drafts: Sequence[Draft], *, topic: str = "orders") -> None:
     """Publish into partition 0."""
-    outcomes = await rig.broker.topic(topic).publish_drafts([(draft, 0) for draft in drafts])
+    outcomes = await rig.broker.topic(topic).publish_drafts(
+        PUBLISHING, [(draft, 0) for draft in drafts]
+    )
     rig.check_alive()
     assert not any(isinstance(outcome, Exception) for outcome in outcomes), outcomes
 
@@ -152,7 +156,9 @@ async def messages(rig: Rig, topic: str) -> list[Message]:
         offset, end = partition.log.start_offset, partition.visible_offset
         while offset < end:
             number = partition.name.partition
-            page = await read_page(where, number, offset=offset, count_max=10**6, bytes_max=10**8)
+            page = await read_page(
+                FETCHING, where, number, offset=offset, count_max=10**6, bytes_max=10**8
+            )
             assert not page.unreadable
             found += page.messages
             offset = page.next_offset

@@ -10,21 +10,23 @@ from goqueue.base.ids import Sequence as Ordinal
 from goqueue.config.model import BrokerConfig
 from goqueue.core.record.batch import decode_batch
 from goqueue.core.record.columns import messages_of
-from goqueue.core.record.frame import CONTROL, split_frames
+from goqueue.core.record.frame import CONTROL
 from goqueue.core.record.message import Draft, Message
 from goqueue.core.record.repack import frame_drafts
 from goqueue.core.record.row import Row
 from goqueue.core.record.stamp import NO_STAMP, ProducerStamp
 from goqueue.runtime.broker import Broker
-from goqueue.runtime.fetch import Fetched, FetchPart, fetch
+from goqueue.runtime.log.fetch import Fetched, FetchPart, fetch
+from goqueue.runtime.log.places import place_rows
+from goqueue.runtime.log.published import Published
+from goqueue.runtime.log.topic import Topic
 from goqueue.runtime.maintenance import Maintenance
-from goqueue.runtime.partition import Published
-from goqueue.runtime.places import place_rows
-from goqueue.runtime.topic import Topic
-from goqueue.storage.partition_log import Gap
+from goqueue.storage.log_notes import Gap
 from goqueue.testing.clock import FakeClock
 from goqueue.testing.disk import MemoryDisk
 from goqueue.testing.log_checker import LogChecker
+from tests.frames import split_frames
+from tests.runtime.grants import FETCHING, PUBLISHING
 
 Step = Callable[["Rig"], Coroutine[Any, Any, None]]
 FETCH_BYTES = 3_000
@@ -54,7 +56,7 @@ async def read_all(
     gaps: list[Gap] = []
     while True:
         parts = [FetchPart(partition=number, offset=at)]
-        (outcome,) = await fetch(topic, parts, bytes_max=FETCH_BYTES, wait_ms=0)
+        (outcome,) = await fetch(FETCHING, topic, parts, bytes_max=FETCH_BYTES, wait_ms=0)
         assert isinstance(outcome, Fetched), outcome
         found = messages_in(topic.record.name, number, outcome.frames)
         messages += [message for message in found if message.offset >= at]
@@ -118,6 +120,11 @@ class Rig:
         """The broker that runs now."""
         assert self._broker is not None, "started"
         return self._broker
+
+    def metrics_text(self) -> str:
+        """Return what a scraper would read."""
+        metrics = self.broker.metrics
+        return metrics.write([*metrics.gather()]).decode()
 
     async def start(self) -> Broker:
         """Start a broker on the disk as it is."""
@@ -203,10 +210,10 @@ class Rig:
     async def _by_either_road(self, topic: Topic, number: int, frames: memoryview) -> Published:
         """Let every second request be published at once, if it may be."""
         self._publishes += 1
-        outcome = topic.publish_at_once(number, frames) if self._publishes % 2 else None
+        outcome = topic.publish_at_once(PUBLISHING, number, frames) if self._publishes % 2 else None
         if isinstance(outcome, GoQueueError):
             raise outcome
-        return outcome or await topic.publish(number, frames)
+        return outcome or await topic.publish(PUBLISHING, number, frames)
 
     async def audit(self, *, after_power_cut: bool = False) -> None:
         """Read everything there is and compare it with the history."""

@@ -4,7 +4,8 @@ import pytest
 from pyroaring import BitMap64
 
 from goqueue.core.record.message import Draft
-from goqueue.runtime.queue_snapshot import SNAPSHOT_NAME
+from goqueue.storage.queue_blocks import SNAPSHOT_NAME
+from tests.runtime.grants import PUBLISHING
 from tests.runtime.rig import Rig, run
 
 PARENT = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-0%d"
@@ -26,8 +27,8 @@ def test_the_callers_survive(end: str) -> None:
             )
             for place in range(20)
         ]
-        await broker.topic("orders").publish_drafts([(one, None) for one in drafts])
-        await broker.topic("orders").publish_drafts([(drafts[1], None)])
+        await broker.topic("orders").publish_drafts(PUBLISHING, [(one, None) for one in drafts])
+        await broker.topic("orders").publish_drafts(PUBLISHING, [(drafts[1], None)])
         if end == "crash":
             rig.recover_with(rig.disk.crash())
         else:

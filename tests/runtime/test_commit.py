@@ -3,21 +3,28 @@
 import asyncio
 import threading
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 import pytest
 
-from goqueue.base.errors import ShuttingDownError, StorageFailedError, TopicNotFoundError
+from goqueue.base.errors import (
+    GoQueueError,
+    ShuttingDownError,
+    StorageFailedError,
+    TopicNotFoundError,
+)
 from goqueue.config.model import BrokerConfig
 from goqueue.core.record.message import Draft
 from goqueue.core.record.repack import frame_drafts
 from goqueue.runtime import commit
 from goqueue.runtime.broker import Broker
 from goqueue.runtime.commit import Committer
+from goqueue.runtime.log.places import place_rows
 from goqueue.runtime.maintenance import Maintenance
-from goqueue.runtime.places import place_rows
 from goqueue.testing.clock import FakeClock
 from goqueue.testing.disk import CrashError, MemoryDisk
+from tests.runtime.grants import PUBLISHING
 from tests.runtime.rig import Rig, read_all, run
 
 
@@ -68,7 +75,7 @@ def test_one_sync_covers_everything_that_is_waiting() -> None:
         topic = rig.broker.create_topic("orders", partitions=1)
         before = topic.partition(0).log.counters.syncs
         raw = memoryview(frame_drafts([Draft(value=b"v")]))
-        await asyncio.gather(*(topic.publish(0, raw) for _ in range(100)))
+        await asyncio.gather(*(topic.publish(PUBLISHING, 0, raw) for _ in range(100)))
         assert topic.partition(0).log.counters.syncs - before <= 2
         assert topic.partition(0).log.durable_offset == 100
 
@@ -111,6 +118,38 @@ def test_a_sync_cut_short_leaves_nobody_waiting(threads: int) -> None:
         with pytest.raises(StorageFailedError):
             await committer.durable(Partitionlike(fail_with(CrashError("dead"))))
         await committer.stop()
+
+    run(main())
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_sync_here_and_durable_do_the_same(seed: int) -> None:
+    """Whatever a sync does: what was asked for is durable, or both say why it is not."""
+    random = Random(seed)
+
+    async def ask(committer: Committer, owner: Partitionlike, *, is_here: bool) -> object:
+        try:
+            if is_here:
+                committer.sync_here(owner)
+            else:
+                await committer.durable(owner)
+        except GoQueueError as error:
+            return error.code, error.message
+        return None
+
+    async def main() -> None:
+        here, shared = Committer(threads=0), Committer(threads=random.randrange(3))
+        for _ in range(50):
+            error = random.choice([None, StorageFailedError("disk"), OSError("bug")])
+            kind = Gone if random.random() < 0.1 else Partitionlike
+            sync = (lambda: None) if error is None else fail_with(error)
+            first, second = kind(sync), kind(sync)
+            outcome = await ask(here, first, is_here=True)
+            assert outcome == await ask(shared, second, is_here=False)
+            assert first.begun == second.begun
+            assert list(map(str, first.errors)) == list(map(str, second.errors))
+        await here.stop()
+        await shared.stop()
 
     run(main())
 
@@ -193,7 +232,7 @@ def test_syncs_rolls_retention_and_repeats_get_along(
                 value = b"%d-%d " % (number, count) + b"." * 700
                 raw = memoryview(frame_drafts([Draft(value=value)], stamp))
                 published, again = await asyncio.gather(
-                    topic.publish(number, raw), topic.publish(number, raw)
+                    topic.publish(PUBLISHING, number, raw), topic.publish(PUBLISHING, number, raw)
                 )
                 assert place_rows(published, 1) == place_rows(again, 1)
                 (place,) = place_rows(published, 1)

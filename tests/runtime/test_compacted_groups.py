@@ -6,20 +6,21 @@ import pytest
 
 from goqueue.core.producers.partitioner import partition_of_key
 from goqueue.runtime import broker as broker_module
-from goqueue.runtime import state_log
+from goqueue.runtime import state_records
+from goqueue.runtime.log import catalogue
 from goqueue.runtime.state_log import STATE_TOPIC
 from goqueue.testing.disk import CrashError
 from tests.runtime.rig import Rig, run
 from tests.runtime.test_consume import Shop, texts
-from tests.runtime.test_state_log import Counter, add, recovered
+from tests.runtime.test_state_log import Counter, add, keys, recovered
 
 
 @pytest.fixture(autouse=True)
 def _small_state(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make snapshots, segments and compactions frequent."""
-    monkeypatch.setattr(state_log, "SLOTS", 4)
+    monkeypatch.setattr(state_records, "SLOTS", 4)
     monkeypatch.setattr(broker_module, "STATE_PARTITIONS", 2)
-    monkeypatch.setattr(broker_module, "STATE_SEGMENT_BYTES", 4_096)
+    monkeypatch.setattr(catalogue, "STATE_SEGMENT_BYTES", 4_096)
 
 
 async def compact(rig: Rig, topic: str) -> int:
@@ -86,7 +87,7 @@ def test_the_state_of_machines_survives_its_own_compaction() -> None:
         for life in range(6):
             await rig.start()
             state = rig.broker.state
-            assert state.recovered("m/") == sorted(totals)
+            assert keys(state, "m/") == sorted(totals)
             counters = {key: Counter() for key in totals}
             for key, total in totals.items():
                 counters[key].total = recovered(state, key)

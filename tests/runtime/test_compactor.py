@@ -16,13 +16,14 @@ from goqueue.core.record.message import Draft
 from goqueue.core.record.repack import frame_drafts
 from goqueue.core.record.stamp import NO_STAMP, ProducerStamp
 from goqueue.runtime.broker import Broker
-from goqueue.runtime.compactor import dirty_ratio, is_due
+from goqueue.runtime.log.compactor import dirty_ratio, is_due
+from goqueue.runtime.log.page import read_page
+from goqueue.runtime.log.published import Published
+from goqueue.runtime.log.topic import Topic
 from goqueue.runtime.maintenance import Maintenance
-from goqueue.runtime.page import read_page
-from goqueue.runtime.partition import Published
-from goqueue.runtime.topic import Topic
 from goqueue.testing.clock import FakeClock
 from goqueue.testing.disk import CrashError, MemoryDisk
+from tests.runtime.grants import FETCHING, PUBLISHING
 from tests.runtime.rig import HANGS_SECONDS, read_all
 
 NAME = "state"
@@ -64,7 +65,7 @@ class Stage:
 
     async def publish(self, *drafts: Draft, stamp: ProducerStamp = NO_STAMP) -> Published:
         topic = self.broker.topic(NAME)
-        return await topic.publish(0, memoryview(frame_drafts(drafts, stamp)))
+        return await topic.publish(PUBLISHING, 0, memoryview(frame_drafts(drafts, stamp)))
 
 
 async def state_of(topic: Topic) -> dict[bytes | None, bytes | None]:
@@ -250,7 +251,9 @@ class Crowd:
             await asyncio.sleep(0)
 
     async def _read_page(self, offset: Offset, end: Offset) -> None:
-        page = await read_page(self._topic, 0, offset=offset, count_max=10_000, bytes_max=1_000_000)
+        page = await read_page(
+            FETCHING, self._topic, 0, offset=offset, count_max=10_000, bytes_max=1_000_000
+        )
         offsets = [message.offset for message in page.messages]
         assert page.unreadable == ()
         assert page.next_offset >= end

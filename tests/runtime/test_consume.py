@@ -21,9 +21,10 @@ from goqueue.core.delivery.settle import Settled
 from goqueue.core.groups.member import JoinRequest
 from goqueue.core.record.message import Draft, Message
 from goqueue.runtime import broker as broker_module
-from goqueue.runtime.consume import Settlement
-from goqueue.runtime.leasing import Leased
-from goqueue.runtime.polling import Demand
+from goqueue.runtime.queue.consume import Settlement
+from goqueue.runtime.queue.leasing import Leased
+from goqueue.runtime.queue.polling import Demand
+from tests.runtime.grants import POLLING, PUBLISHING, SETTLING
 from tests.runtime.rig import Rig, messages_in, run
 
 ORDERS = TopicPartition(TopicName("orders"), PartitionId(0))
@@ -66,7 +67,7 @@ class Shop:
             )
             for value in values
         ]
-        for outcome in await self.rig.broker.topic("orders").publish_drafts(drafts):
+        for outcome in await self.rig.broker.topic("orders").publish_drafts(PUBLISHING, drafts):
             assert isinstance(outcome, tuple), outcome
 
     async def join(self, client: str = "a", group: str = "g", **options: object) -> str:
@@ -76,7 +77,7 @@ class Shop:
 
     async def poll(self, member: str, limit: int = 100, group: str = "g") -> list[Leased]:
         demand = Demand(limit, 1_000_000, 0)
-        return (await self.rig.broker.consume.poll(group, member, None, demand)).parts
+        return (await self.rig.broker.consume.poll(POLLING, group, member, None, demand)).parts
 
     async def values(self, member: str, limit: int = 100, group: str = "g") -> list[str]:
         return [text for part in await self.poll(member, limit, group) for text in texts(part)]
@@ -88,7 +89,7 @@ class Shop:
         one = Settlement(
             partition=part.partition, nonce=part.nonce, verb=verb, offsets=chosen, **fields
         )
-        (outcome,) = await self.rig.broker.consume.settle("g", None, [one])
+        (outcome,) = await self.rig.broker.consume.settle(SETTLING, "g", None, [one])
         return outcome
 
     def later(self, duration_ms: int) -> None:
@@ -352,6 +353,35 @@ def test_delayed_messages_are_leased_when_they_are_due() -> None:
     run(main())
 
 
+def test_what_is_not_due_does_not_leave_the_broker_with_its_batch() -> None:
+    """Of a batch with a delayed message the leased ones go out, never the batch as it lies."""
+
+    async def main() -> None:
+        shop = await Shop().open()
+        now_us = shop.rig.clock.now_us()
+        drafts = [
+            Draft(
+                value=b"%d" % row,
+                key=b"%d" % row,
+                timestamp_us=now_us,
+                deliver_at_us=now_us + 60_000_000 if row == 19 else None,
+            )
+            for row in range(20)
+        ]
+        await shop.rig.broker.topic("orders").publish_drafts(
+            PUBLISHING, [(one, 0) for one in drafts]
+        )
+        member = await shop.join(ordering="key")
+
+        (part,) = await shop.poll(member)
+
+        assert texts(part) == [str(row) for row in range(19)]
+        assert b"19" not in b"".join(map(bytes, part.packed()))
+        await shop.rig.stop()
+
+    run(main())
+
+
 def test_old_messages_expire_by_their_time_to_live() -> None:
     """A topic's ``message_ttl_ms`` keeps what is too old from being delivered."""
 
@@ -402,12 +432,16 @@ def test_a_poll_waits_for_what_is_published() -> None:
         shop = await Shop().open()
         member = await shop.join(max_in_flight=1)
         consume = shop.rig.broker.consume
-        waiting = asyncio.create_task(consume.poll("g", member, None, Demand(10, 1_000, 30_000)))
+        waiting = asyncio.create_task(
+            consume.poll(POLLING, "g", member, None, Demand(10, 1_000, 30_000))
+        )
         await asyncio.sleep(0.01)
         await shop.publish("a0", "b1")
         (part,) = (await waiting).parts
         assert texts(part) == ["a0"]
-        waiting = asyncio.create_task(consume.poll("g", member, None, Demand(10, 1_000, 30_000)))
+        waiting = asyncio.create_task(
+            consume.poll(POLLING, "g", member, None, Demand(10, 1_000, 30_000))
+        )
         await asyncio.sleep(0.01)
         await shop.settle("ack", part)
 

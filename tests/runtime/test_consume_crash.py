@@ -18,13 +18,15 @@ from goqueue.core.dlq.record import read_story
 from goqueue.core.groups.member import JoinRequest
 from goqueue.core.record.message import Draft
 from goqueue.runtime import broker as broker_module
-from goqueue.runtime import state_log
-from goqueue.runtime.consume import Settlement
-from goqueue.runtime.leasing import Leased
-from goqueue.runtime.polling import Demand
+from goqueue.runtime import state_records
+from goqueue.runtime.log import catalogue
+from goqueue.runtime.queue.consume import Settlement
+from goqueue.runtime.queue.leasing import Leased
+from goqueue.runtime.queue.polling import Demand
 from goqueue.testing.conservation_checker import ConservationChecker
 from goqueue.testing.disk import CrashError
 from tests.runtime.dlq_rig import messages
+from tests.runtime.grants import POLLING, PUBLISHING, SETTLING
 from tests.runtime.rig import Rig, run
 
 GROUPS = ("plain", "keyed", "shared")
@@ -40,8 +42,8 @@ STEPS = 60
 def _often(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Make what is rare happen in a short life."""
     monkeypatch.setattr(broker_module, "STATE_PARTITIONS", 2)
-    monkeypatch.setattr(broker_module, "STATE_SEGMENT_BYTES", 4096)
-    monkeypatch.setattr(state_log, "SLOTS", 5)
+    monkeypatch.setattr(catalogue, "STATE_SEGMENT_BYTES", 4096)
+    monkeypatch.setattr(state_records, "SLOTS", 5)
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     yield
     logging.getLogger("asyncio").setLevel(logging.NOTSET)
@@ -88,7 +90,7 @@ class Workload:
             for _ in range(self.random.randrange(1, 12))
         ]
         results = await self.rig.broker.topic("orders").publish_drafts(
-            [(draft, None) for draft in drafts]
+            PUBLISHING, [(draft, None) for draft in drafts]
         )
         for result in results:
             if isinstance(result, tuple):
@@ -116,7 +118,7 @@ class Workload:
         group = self.random.choice(GROUPS)
         member = await self.member(group)
         demand = Demand(self.random.randrange(1, 9), self.random.choice([200, 10_000]), 0)
-        polled = await self.rig.broker.consume.poll(group, member, None, demand)
+        polled = await self.rig.broker.consume.poll(POLLING, group, member, None, demand)
         for part in polled.parts:
             offsets = set_of(part.order)
             self.checker.delivered(group, part.partition, offsets, part.failures)
@@ -130,7 +132,7 @@ class Workload:
         held = list(set_of(part.order))
         chosen = BitMap64(self.random.sample(held, self.random.randrange(1, len(held) + 1)))
         one = Settlement(partition=part.partition, nonce=part.nonce, verb=verb, offsets=chosen)
-        (outcome,) = await self.rig.broker.consume.settle(group, None, [one])
+        (outcome,) = await self.rig.broker.consume.settle(SETTLING, group, None, [one])
         if verb == "ack":
             refused = BitMap64(refusal.offset for refusal in outcome.refused)
             self.checker.settled(group, part.partition, chosen - refused)
@@ -196,14 +198,14 @@ class Workload:
         await self.rig.broker.dead_letters.idle()
         member = await self.member(group)
         demand = Demand(1_000, 1_000_000, 0)
-        polled = await self.rig.broker.consume.poll(group, member, None, demand)
+        polled = await self.rig.broker.consume.poll(POLLING, group, member, None, demand)
         for part in polled.parts:
             offsets = set_of(part.order)
             self.checker.delivered(group, part.partition, offsets, part.failures)
             one = Settlement(
                 partition=part.partition, nonce=part.nonce, verb="ack", offsets=offsets
             )
-            (outcome,) = await self.rig.broker.consume.settle(group, None, [one])
+            (outcome,) = await self.rig.broker.consume.settle(SETTLING, group, None, [one])
             assert outcome.refused == []
             self.checker.settled(group, part.partition, offsets)
 

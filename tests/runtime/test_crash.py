@@ -10,8 +10,8 @@ import pytest
 
 from goqueue.base.errors import TopicExistsError, TopicNotFoundError
 from goqueue.base.ids import PartitionId, TopicName, TopicPartition
-from goqueue.runtime import broker as broker_module
-from goqueue.runtime import partition as partition_module
+from goqueue.runtime import meta_journal
+from goqueue.runtime.log import partition_snapshots
 from goqueue.testing.disk import CrashError
 from tests.runtime.rig import Rig, Step, run
 
@@ -22,8 +22,8 @@ OPERATIONS_MIN = 150
 @pytest.fixture(autouse=True)
 def _often(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Make what is rare happen in a short life: snapshots and compaction of the journal."""
-    monkeypatch.setattr(partition_module, "SNAPSHOT_EVERY_FRAMES", 4)
-    monkeypatch.setattr(broker_module, "JOURNAL_COMPACT_BYTES", 600)
+    monkeypatch.setattr(partition_snapshots, "SNAPSHOT_EVERY_FRAMES", 4)
+    monkeypatch.setattr(meta_journal, "JOURNAL_COMPACT_BYTES", 600)
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     yield
     logging.getLogger("asyncio").setLevel(logging.NOTSET)

@@ -27,6 +27,7 @@ from tests.runtime.dlq_rig import (
     numbered,
     publish,
 )
+from tests.runtime.grants import PUBLISHING
 from tests.runtime.rig import Rig, run
 from tests.runtime.test_consume import Shop
 
@@ -367,7 +368,7 @@ def test_an_identity_cannot_be_forged() -> None:
     async def main() -> None:
         rig, _ = await begin()
         forged = Draft(value=b"x", headers={"__origin": b"0" * 16})
-        (outcome,) = await rig.broker.topic("orders").publish_drafts([(forged, 0)])
+        (outcome,) = await rig.broker.topic("orders").publish_drafts(PUBLISHING, [(forged, 0)])
         assert isinstance(outcome, GoQueueError)
         await rig.stop()
 

@@ -9,8 +9,9 @@ from goqueue.core.producers import dedup
 from goqueue.core.record.message import Draft
 from goqueue.core.record.repack import frame_drafts
 from goqueue.core.record.stamp import NO_STAMP, ProducerStamp
-from goqueue.runtime.places import place_rows
-from goqueue.runtime.topic import Topic
+from goqueue.runtime.log.places import place_rows
+from goqueue.runtime.log.topic import Topic
+from tests.runtime.grants import PUBLISHING
 from tests.runtime.rig import Rig, read_all, run
 
 Place = tuple[PartitionId, Offset]
@@ -44,7 +45,7 @@ async def send(
         raw = b"".join(frame_drafts([one], stamp.after(n)) for n, one in enumerate(drafts))
     else:
         raw = frame_drafts(drafts, stamp)
-    published = await rig.broker.topic("orders").publish(number, memoryview(raw))
+    published = await rig.broker.topic("orders").publish(PUBLISHING, number, memoryview(raw))
     return [(at, offset) for at, offset in place_rows(published, len(ids))]
 
 

@@ -13,11 +13,13 @@ from goqueue.config.model import BrokerConfig
 from goqueue.core.record.message import Draft
 from goqueue.core.record.repack import frame_drafts
 from goqueue.core.record.stamp import ProducerStamp
-from goqueue.runtime import partition as partition_module
-from goqueue.runtime.broker import JOURNAL_PATH, Broker
-from goqueue.runtime.producer_snapshot import SNAPSHOT_NAME
+from goqueue.runtime.broker import Broker
+from goqueue.runtime.log import partition_snapshots
+from goqueue.runtime.log.producer_snapshot import SNAPSHOT_NAME
+from goqueue.runtime.meta_journal import JOURNAL_PATH
 from goqueue.testing.clock import FakeClock
 from goqueue.testing.disk import MemoryDisk
+from tests.runtime.grants import PUBLISHING
 from tests.runtime.rig import Rig, read_all, run
 
 FIRST_LOG = f"logs/orders/0/{0:020d}.log"
@@ -153,7 +155,7 @@ class TestDiskFull:
         self, glob: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Index entries and snapshots are written later; only a roll waits for its index."""
-        monkeypatch.setattr(partition_module, "SNAPSHOT_EVERY_FRAMES", 2)
+        monkeypatch.setattr(partition_snapshots, "SNAPSHOT_EVERY_FRAMES", 2)
 
         async def main() -> None:
             rig = Rig()
@@ -233,7 +235,7 @@ class TestSlowDisk:
             await broker.start()
             slow = broker.create_topic("slow", partitions=1)
             fast = broker.create_topic("fast", partitions=1)
-            await slow.publish(0, one(b"durable"))
+            await slow.publish(PUBLISHING, 0, one(b"durable"))
             loop = asyncio.get_running_loop()
             begun, release = asyncio.Event(), threading.Event()
 
@@ -245,11 +247,11 @@ class TestSlowDisk:
             # A sync that is known to be slow is never run in the loop.
             broker_sync_is_slow(broker)
             disk.delay_sync(dawdle)
-            waiting = asyncio.ensure_future(slow.publish(0, one(b"waits")))
+            waiting = asyncio.ensure_future(slow.publish(PUBLISHING, 0, one(b"waits")))
             try:
                 await begun.wait()
                 for number in range(5):
-                    await fast.publish(0, one(b"fast %d" % number))
+                    await fast.publish(PUBLISHING, 0, one(b"fast %d" % number))
                 messages, _ = await read_all(slow, 0)
                 assert [message.value for message in messages] == [b"durable"]
                 assert not waiting.done()
@@ -300,7 +302,7 @@ class TestFlippedBits:
                 rig.recover_with(rig.disk.kill())
                 await rig.start()
                 again = memoryview(frame_drafts([Draft(value=b"again")], first))
-                published = await rig.broker.topic("orders").publish(0, again)
+                published = await rig.broker.topic("orders").publish(PUBLISHING, 0, again)
                 assert published.is_duplicate
                 assert published.base_offset == 1
                 await rig.stop()
@@ -362,7 +364,7 @@ def test_a_stamp_is_not_judged_by_a_partition_that_failed() -> None:
         topic = rig.broker.topic("orders")
         for wait in (True, True, False):
             with pytest.raises(GoQueueError) as caught:
-                await topic.publish(0, memoryview(frames), wait=wait)
+                await topic.publish(PUBLISHING, 0, memoryview(frames), wait=wait)
             assert caught.value.code == "storage_failed"
 
     run(main())

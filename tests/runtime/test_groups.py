@@ -19,11 +19,11 @@ from goqueue.base.errors import (
 )
 from goqueue.base.ids import MemberId, PartitionId, TopicName, TopicPartition
 from goqueue.core.groups.member import JoinRequest
-from goqueue.core.groups.states import State
+from goqueue.core.groups.states import GroupState
 from goqueue.runtime import broker as broker_module
-from goqueue.runtime import groups as groups_module
 from goqueue.runtime.ballast import BALLAST_PATH
-from goqueue.runtime.hosted_group import GroupNews, HostedGroup
+from goqueue.runtime.groups import groups as groups_module
+from goqueue.runtime.groups.hosted_group import GroupNews, HostedGroup
 from goqueue.testing.disk import CrashError
 from tests.runtime.rig import Rig, run
 
@@ -88,7 +88,7 @@ def test_a_member_comes_polls_and_goes() -> None:
             hosted.check_member(member, 2)
 
         await rig.broker.groups.leave("billing", member)
-        assert hosted.state is State.EMPTY
+        assert hosted.state is GroupState.EMPTY
         for call in (hosted.check_member, hosted.partitions_of, hosted.touch):
             with pytest.raises(UnknownMemberError):
                 call(member)
@@ -117,7 +117,7 @@ def test_a_group_comes_back_after_a_restart() -> None:
         assert groups.get("other").options.is_shared
         assert list(hosted.members) == [first, second]
         assert hosted.group.leader_id == first
-        assert (hosted.generation, hosted.state) == (2, State.REBALANCING)
+        assert (hosted.generation, hosted.state) == (2, GroupState.REBALANCING)
         assert hosted.options.visibility_timeout_ms == 300_000
         assert hosted.options.is_by_key
 
@@ -172,14 +172,13 @@ def test_news_wakes_those_who_wait() -> None:
     async def main() -> None:
         rig = await start()
         hosted, member = await join(rig, "a")
-        news = hosted.news()
+        news = hosted.waiters.watch()
         hosted.touch(member)
         await join(rig, "a", member_id=member)
         assert not news.done()
-        assert hosted.news() is news
         _, other = await join(rig, "b")
         assert news.done()
-        later = hosted.news()
+        later = hosted.waiters.watch()
         assert not later.done()
         await rig.broker.groups.leave("billing", other)
         assert later.done()
@@ -224,10 +223,10 @@ def test_the_sweep_runs_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         rig = await start()
         hosted, _ = await join(rig, "a")
-        news = hosted.news()
+        news = hosted.waiters.watch()
         rig.clock.advance(SESSION_MS)
         await news
-        assert hosted.state is State.EMPTY
+        assert hosted.state is GroupState.EMPTY
         await rig.stop()
 
     run(main())
@@ -247,7 +246,7 @@ def test_a_broker_that_stood_still_expires_nobody() -> None:
         assert list(hosted.members) == [member]
         rig.clock.advance(1)
         rig.broker.groups.sweep()
-        assert hosted.state is State.EMPTY
+        assert hosted.state is GroupState.EMPTY
         await rig.stop()
 
     run(main())
@@ -275,7 +274,7 @@ def test_topics_that_come_and_go_are_followed() -> None:
         rig = await start()
         rig.broker.create_topic("events", partitions=1)
         hosted, member = await join(rig, "a", topics=("orders", "events"))
-        news = hosted.news()
+        news = hosted.waiters.watch()
         rig.broker.delete_topic("orders")
         assert news.done()
         assert [one.topic for one in hosted.partitions_of(member)] == ["events"]
@@ -336,7 +335,7 @@ def test_what_is_refused_leaves_no_trace() -> None:
                 await join(rig, "a", **fields)
         assert len(rig.broker.groups) == 0
         assert list(rig.broker.topics) == ["orders"]
-        assert b"goqueue_consumer_group_joins_total{" not in rig.broker.metrics.render()
+        assert "goqueue_consumer_group_joins_total{" not in rig.metrics_text()
         await rig.stop()
 
     run(main())
@@ -373,7 +372,7 @@ def test_a_full_disk_refuses_joins_and_expires_nobody() -> None:
         assert list(hosted.members) == [member]
         rig.disk.make_room()
         rig.broker.groups.sweep()
-        assert hosted.state is State.EMPTY
+        assert hosted.state is GroupState.EMPTY
         await rig.stop()
 
     run(main())
@@ -394,7 +393,7 @@ def test_metrics_follow_a_group_and_go_with_it() -> None:
         hosted.touch(second)
         rig.clock.advance(1)
         groups.sweep()
-        shown = rig.broker.metrics.render().decode()
+        shown = rig.metrics_text()
         for line in (
             'group_members{consumer_group="billing"} 1.0',
             'group_generation{consumer_group="billing"} 3.0',
@@ -414,7 +413,7 @@ def test_metrics_follow_a_group_and_go_with_it() -> None:
         ):
             assert f"goqueue_consumer_{line}" in shown
         await groups.delete("billing", is_forced=True)
-        assert 'consumer_group="billing"' not in rig.broker.metrics.render().decode()
+        assert 'consumer_group="billing"' not in rig.metrics_text()
         await rig.stop()
 
     run(main())

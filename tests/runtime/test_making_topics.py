@@ -6,6 +6,7 @@ import pytest
 
 from goqueue.base.errors import GoQueueError, TopicExistsError, TopicNotFoundError
 from goqueue.core.record.message import Draft
+from tests.runtime.grants import PUBLISHING
 from tests.runtime.rig import Rig, run
 
 MANY = 60
@@ -28,13 +29,15 @@ def test_others_are_answered_meanwhile() -> None:
         rig = Rig()
         making = await begun(rig)
         small = rig.broker.create_topic("small", partitions=1)
-        (place,) = await small.publish_drafts([(Draft(value=b"v"), 0)])
+        (place,) = await small.publish_drafts(PUBLISHING, [(Draft(value=b"v"), 0)])
         assert place == (0, 0)
         assert not making.done()
         with pytest.raises(TopicExistsError):
             rig.broker.create_topic("large", partitions=1)
         await making
-        (place,) = await rig.broker.topic("large").publish_drafts([(Draft(value=b"v"), MANY - 1)])
+        (place,) = await rig.broker.topic("large").publish_drafts(
+            PUBLISHING, [(Draft(value=b"v"), MANY - 1)]
+        )
         assert place == (MANY - 1, 0)
 
     run(main())
@@ -52,7 +55,9 @@ def test_one_that_is_deleted_meanwhile_is_gone() -> None:
         with pytest.raises(TopicNotFoundError):
             await making
         assert rig.broker.topic("large") is again
-        assert isinstance((await again.publish_drafts([(Draft(value=b"v"), 1)]))[0], tuple)
+        assert isinstance(
+            (await again.publish_drafts(PUBLISHING, [(Draft(value=b"v"), 1)]))[0], tuple
+        )
 
     run(main())
 
@@ -73,7 +78,9 @@ def test_one_that_was_begun_is_whole_after_a_restart(*, clean: bool) -> None:
         await rig.start()
         topic = rig.broker.topic("large")
         assert len(topic.partitions) == MANY
-        assert isinstance((await topic.publish_drafts([(Draft(value=b"v"), 7)]))[0], tuple)
+        assert isinstance(
+            (await topic.publish_drafts(PUBLISHING, [(Draft(value=b"v"), 7)]))[0], tuple
+        )
 
     run(main())
 

@@ -12,11 +12,12 @@ from goqueue.core.delivery.runs import set_of
 from goqueue.core.groups.member import JoinRequest
 from goqueue.core.tx.producer import COMMIT
 from goqueue.runtime import broker as broker_module
-from goqueue.runtime.consume import Settlement
-from goqueue.runtime.leasing import Leased
-from goqueue.runtime.partition import Partition
+from goqueue.runtime.log.partition import Partition
+from goqueue.runtime.queue.consume import Settlement
+from goqueue.runtime.queue.leasing import Leased
 from goqueue.runtime.state_log import STATE_TOPIC
 from goqueue.storage.log_reader import Piece
+from tests.runtime.grants import SETTLING
 from tests.runtime.rig import run
 from tests.runtime.test_consume import ORDERS, Shop, texts
 from tests.runtime.test_transactions import Bank
@@ -230,7 +231,7 @@ def test_keys_in_order_step_over_marks() -> None:
                     verb="ack",
                     offsets=set_of(part.order),
                 )
-                await bank.rig.broker.consume.settle("g", None, [one])
+                await bank.rig.broker.consume.settle(SETTLING, "g", None, [one])
         first = (await bank.rig.broker.consume.progress("g"))[0]
 
         assert (first.committed_offset, first.lag) == (4, 0)

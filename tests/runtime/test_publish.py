@@ -21,11 +21,12 @@ from goqueue.core.record.repack import frame_drafts
 from goqueue.core.record.row import encode_row
 from goqueue.core.record.stamp import ProducerStamp
 from goqueue.runtime.broker import Broker
+from goqueue.runtime.log.places import place_rows
+from goqueue.runtime.log.topic import Topic
 from goqueue.runtime.maintenance import Maintenance
-from goqueue.runtime.places import place_rows
-from goqueue.runtime.topic import Topic
 from goqueue.testing.clock import FakeClock
 from goqueue.testing.disk import MemoryDisk
+from tests.runtime.grants import PUBLISHING
 from tests.runtime.rig import Rig, read_all, run
 
 FIRST_LOG = f"logs/orders/0/{0:020d}.log"
@@ -48,12 +49,12 @@ class TestIdempotence:
         async def main() -> None:
             rig = Rig()
             topic = await topic_of(rig)
-            await topic.publish(0, frames(b"somebody else"))
+            await topic.publish(PUBLISHING, 0, frames(b"somebody else"))
             stamp = rig.client("a").stamp
             for values in ([b"1", b"2", b"3"], [b"%d" % n for n in range(4, 9)]):
-                first = await topic.publish(0, frames(*values, stamp=stamp))
+                first = await topic.publish(PUBLISHING, 0, frames(*values, stamp=stamp))
                 for _ in range(2):
-                    again = await topic.publish(0, frames(*values, stamp=stamp))
+                    again = await topic.publish(PUBLISHING, 0, frames(*values, stamp=stamp))
                     assert again.is_duplicate
                     assert place_rows(again, len(values)) == place_rows(first, len(values))
                     await rig.stop()
@@ -74,24 +75,24 @@ class TestIdempotence:
             topic = await topic_of(rig)
             stamp = rig.client("a").stamp
             values = [b"one", b"two", b"three"]
-            await topic.publish(0, frames(*values, stamp=stamp))
+            await topic.publish(PUBLISHING, 0, frames(*values, stamp=stamp))
             rig.recover_with(rig.disk.kill())
             file = rig.disk.open(FIRST_LOG)
             sizes = [len(encode_row(Draft(value=value), stamp=stamp)) for value in values]
             file.truncate(sum(sizes[:kept]))
             await rig.start()
             topic = rig.broker.topic("orders")
-            await topic.publish(0, frames(b"somebody else"))
+            await topic.publish(PUBLISHING, 0, frames(b"somebody else"))
             places = [n if n < kept else n + 1 for n in range(3)]
             for is_repeat in (False, True):
-                published = await topic.publish(0, frames(*values, stamp=stamp))
+                published = await topic.publish(PUBLISHING, 0, frames(*values, stamp=stamp))
                 assert [offset for _, offset in place_rows(published, 3)] == places
                 assert published.is_duplicate == is_repeat
             messages, _ = await read_all(topic, 0)
             assert sorted(message.value or b"" for message in messages) == sorted(
                 [*values, b"somebody else"]
             )
-            follows = await topic.publish(0, frames(b"four", stamp=stamp.after(3)))
+            follows = await topic.publish(PUBLISHING, 0, frames(b"four", stamp=stamp.after(3)))
             assert follows.base_offset == 4
 
         run(main())
@@ -103,17 +104,19 @@ class TestIdempotence:
             rig = Rig()
             topic = await topic_of(rig)
             old = rig.client("a").stamp
-            await topic.publish(0, frames(b"a", b"b", stamp=old))
+            await topic.publish(PUBLISHING, 0, frames(b"a", b"b", stamp=old))
             new = rig.broker.renew_producer(producer_id=old.producer_id, epoch=old.epoch)
             with pytest.raises(ProducerFencedError):
-                await topic.publish(0, frames(b"zombie", stamp=old.after(2)))
-            published = await topic.publish(0, frames(b"c", stamp=new))
+                await topic.publish(PUBLISHING, 0, frames(b"zombie", stamp=old.after(2)))
+            published = await topic.publish(PUBLISHING, 0, frames(b"c", stamp=new))
             assert (published.base_offset, published.is_duplicate) == (2, False)
-            assert (await topic.publish(0, frames(b"c", stamp=new))).base_offset == 2
+            assert (await topic.publish(PUBLISHING, 0, frames(b"c", stamp=new))).base_offset == 2
             rig.recover_with(rig.disk.crash())
             await rig.start()
             with pytest.raises(ProducerFencedError):
-                await rig.broker.topic("orders").publish(0, frames(b"zombie", stamp=old.after(2)))
+                await rig.broker.topic("orders").publish(
+                    PUBLISHING, 0, frames(b"zombie", stamp=old.after(2))
+                )
 
         run(main())
 
@@ -134,9 +137,9 @@ class TestIdempotence:
         async def main() -> None:
             rig = Rig()
             topic = await topic_of(rig)
-            await topic.publish(0, frames(b"a", stamp=rig.client("a").stamp))
+            await topic.publish(PUBLISHING, 0, frames(b"a", stamp=rig.client("a").stamp))
             with pytest.raises(error):
-                await topic.publish(0, frames(b"b", stamp=stamp))
+                await topic.publish(PUBLISHING, 0, frames(b"b", stamp=stamp))
             assert topic.partition(0).log.end_offset == 1
 
         run(main())
@@ -154,7 +157,7 @@ class TestIdempotence:
                 for first in (plain, encode_row(Draft(value=b"first"), stamp=stamp)):
                     raw = first + encode_row(Draft(value=b"second"), stamp=second)
                     with pytest.raises(InvalidRequestError):
-                        await topic.publish(0, memoryview(raw))
+                        await topic.publish(PUBLISHING, 0, memoryview(raw))
             assert topic.partition(0).log.end_offset == 0
 
         run(main())
@@ -169,7 +172,7 @@ class TestPlacing:
             topic = await topic_of(rig, partitions=3)
             keyed = Draft(value=b"", key=b"user-300")
             plain = [(Draft(value=b"%d" % n), None) for n in range(6)]
-            results = await topic.publish_drafts([(keyed, None), (keyed, 1), *plain])
+            results = await topic.publish_drafts(PUBLISHING, [(keyed, None), (keyed, 1), *plain])
             assert results[:2] == [(2, 0), (1, 0)]
             numbers = [result[0] for result in results[2:] if isinstance(result, tuple)]
             assert sorted(numbers) == [0, 0, 1, 1, 2, 2]
@@ -182,7 +185,9 @@ class TestPlacing:
         async def main() -> None:
             rig = Rig()
             topic = await topic_of(rig)
-            results = await topic.publish_drafts([(Draft(value=b"a"), 7), (Draft(value=b"b"), 0)])
+            results = await topic.publish_drafts(
+                PUBLISHING, [(Draft(value=b"a"), 7), (Draft(value=b"b"), 0)]
+            )
             assert isinstance(results[0], GoQueueError)
             assert results[0].code == "partition_not_found"
             assert results[1] == (0, 0)
@@ -197,7 +202,7 @@ class TestDurability:
         async def main() -> None:
             rig = Rig()
             topic = await topic_of(rig)
-            await topic.publish(0, frames(b"no ack"), wait=False)
+            await topic.publish(PUBLISHING, 0, frames(b"no ack"), wait=False)
             for _ in range(5):
                 await asyncio.sleep(0)
             assert len((await read_all(topic, 0))[0]) == 1
@@ -216,7 +221,7 @@ class TestDurability:
             rig.clock.advance(10_000)
             maintenance = Maintenance(rig.broker)
             maintenance.sync_due()
-            await topic.publish(0, frames(b"acked by the system"))
+            await topic.publish(PUBLISHING, 0, frames(b"acked by the system"))
             assert len((await read_all(topic, 0))[0]) == 1
             rig.clock.advance(999)
             maintenance.sync_due()
@@ -240,7 +245,7 @@ class TestDurability:
         async def main() -> None:
             rig = Rig()
             topic = await topic_of(rig, durability=durability)
-            await topic.publish(0, frames(b"a", b"b"))
+            await topic.publish(PUBLISHING, 0, frames(b"a", b"b"))
             await rig.stop()
             rig.recover_with(rig.disk.crash())
             await rig.start()
@@ -256,7 +261,7 @@ class TestDurability:
             topic = await topic_of(rig, segment_bytes=4_096, retention_ms="2h")
             for number in range(12):
                 draft = Draft(value=b"%d" % number * 1_000, timestamp_us=rig.clock.now_us())
-                await topic.publish(0, memoryview(frame_drafts([draft])))
+                await topic.publish(PUBLISHING, 0, memoryview(frame_drafts([draft])))
                 rig.clock.advance(HOUR_MS // 4)
             rig.broker.configure_topic("orders", {"retention_ms": "1h"})
             rig.recover_with(rig.disk.crash())
@@ -285,16 +290,17 @@ class TestGoingAway:
             topic = await topic_of(rig, segment_bytes=4_096)
             other = rig.broker.create_topic("other", partitions=1)
             waiting = [
-                asyncio.ensure_future(topic.publish(0, frames(b"%d" % n * 3_000))) for n in range(4)
+                asyncio.ensure_future(topic.publish(PUBLISHING, 0, frames(b"%d" % n * 3_000)))
+                for n in range(4)
             ]
             await asyncio.sleep(0)
             rig.broker.delete_topic("orders")
             outcomes = await asyncio.gather(*waiting, return_exceptions=True)
             assert all(isinstance(one, TopicNotFoundError) for one in outcomes), outcomes
-            published = await other.publish(0, frames(b"goes on"))
+            published = await other.publish(PUBLISHING, 0, frames(b"goes on"))
             assert published.base_offset == 0
             again = rig.broker.create_topic("orders", partitions=1)
-            assert (await again.publish(0, frames(b"new"))).base_offset == 0
+            assert (await again.publish(PUBLISHING, 0, frames(b"new"))).base_offset == 0
             assert not rig.disk.list_directory("deleting")
             await rig.stop()
 
@@ -310,7 +316,7 @@ class TestGoingAway:
             await broker.start()
             topic = broker.create_topic("orders", partitions=2, settings={"segment_bytes": 4_096})
             waiting = [
-                asyncio.ensure_future(topic.publish(n % 2, frames(b"%d" % n * 1_500)))
+                asyncio.ensure_future(topic.publish(PUBLISHING, n % 2, frames(b"%d" % n * 1_500)))
                 for n in range(20)
             ]
             await asyncio.sleep(0)

@@ -12,10 +12,12 @@ from goqueue.core.record.message import Draft, Priority
 from goqueue.core.record.queue_rows import Delays, QueueRows
 from goqueue.core.record.repack import frame_drafts
 from goqueue.core.record.stamp import ProducerStamp
-from goqueue.runtime.queue_index import QueueIndex
-from goqueue.runtime.queue_snapshot import SNAPSHOT_NAME
+from goqueue.runtime.queue.lane_counts import total_lanes
+from goqueue.runtime.queue.queue_index import QueueIndex
 from goqueue.storage.disk import write_atomically
+from goqueue.storage.queue_blocks import SNAPSHOT_NAME
 from goqueue.testing.clock import FakeClock
+from tests.runtime.grants import PUBLISHING
 from tests.runtime.rig import Rig, run
 
 MINUTE_MS = 60_000
@@ -36,7 +38,7 @@ def drafts(rig: Rig, *delays_ms: int | None, priority: int = Priority.NORMAL) ->
 
 async def publish(rig: Rig, messages: list[Draft], stamp: ProducerStamp | None = None) -> None:
     frames = frame_drafts(messages) if stamp is None else frame_drafts(messages, stamp)
-    await rig.broker.topic("t").publish(0, memoryview(frames))
+    await rig.broker.topic("t").publish(PUBLISHING, 0, memoryview(frames))
 
 
 def queue_of(rig: Rig) -> QueueIndex:
@@ -57,7 +59,7 @@ def test_lanes_are_noted_by_priority() -> None:
         lanes = queue_of(rig).lanes
 
         assert [list(lane) for lane in lanes] == [[1, 2], [6], [], [], [4, 5]]
-        assert queue_of(rig).totals(*ends(rig)) == [2, 1, 3, 0, 2]
+        assert total_lanes(rig.broker.topic("t").partition(0)) == [2, 1, 3, 0, 2]
         await rig.stop()
 
     run(main())

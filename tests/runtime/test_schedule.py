@@ -16,12 +16,13 @@ from goqueue.core.record.message import Draft
 from goqueue.core.record.queue_rows import DELAY_ID, Delays, QueueRows
 from goqueue.core.record.repack import frame_drafts
 from goqueue.runtime import broker as broker_module
-from goqueue.runtime import partition as partition_module
 from goqueue.runtime.clock import SystemClock
-from goqueue.runtime.queue_index import QueueIndex
-from goqueue.runtime.schedule import CANCELLED, DELIVERED, PENDING
-from goqueue.runtime.schedule_timer import DueTimer
+from goqueue.runtime.log import partition_snapshots
+from goqueue.runtime.queue.queue_index import QueueIndex
+from goqueue.runtime.schedule.delays import CANCELLED, DELIVERED, PENDING
+from goqueue.runtime.schedule.timer import DueTimer
 from goqueue.testing.disk import CrashError
+from tests.runtime.grants import PUBLISHING
 from tests.runtime.rig import Rig, run
 
 MINUTE_MS = 60_000
@@ -32,7 +33,7 @@ OPERATIONS_MIN = 60
 def _often(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Make snapshots happen in a short life, and the state small enough to crash in often."""
     monkeypatch.setattr(broker_module, "STATE_PARTITIONS", 2)
-    monkeypatch.setattr(partition_module, "SNAPSHOT_EVERY_FRAMES", 3)
+    monkeypatch.setattr(partition_snapshots, "SNAPSHOT_EVERY_FRAMES", 3)
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     yield
     logging.getLogger("asyncio").setLevel(logging.NOTSET)
@@ -48,7 +49,7 @@ async def publish(rig: Rig, *delays_ms: int | None, number: int = 0, name: str =
         )
         for row, delay in enumerate(delays_ms)
     ]
-    await rig.broker.topic("t").publish(number, memoryview(frame_drafts(drafts)))
+    await rig.broker.topic("t").publish(PUBLISHING, number, memoryview(frame_drafts(drafts)))
 
 
 def queue_of(rig: Rig, number: int = 0) -> QueueIndex:

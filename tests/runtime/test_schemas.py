@@ -20,11 +20,12 @@ from goqueue.core.record.message import Draft
 from goqueue.core.record.repack import frame_drafts
 from goqueue.core.schemas.compatibility import Compatibility
 from goqueue.core.schemas.schema import Reference, Schema, read_schema
-from goqueue.runtime import state_log
-from goqueue.runtime.places import outcomes_of
-from goqueue.runtime.schemas import SCHEMAS_TOPIC, Schemas
-from goqueue.runtime.topic import Topic
+from goqueue.runtime import state_records
+from goqueue.runtime.log.places import outcomes_of
+from goqueue.runtime.log.topic import Topic
+from goqueue.runtime.schemas.schemas import SCHEMAS_TOPIC, Schemas
 from goqueue.testing.disk import CrashError
+from tests.runtime.grants import PUBLISHING
 from tests.runtime.rig import Rig, read_all, run
 
 State = dict[str, object]
@@ -117,7 +118,7 @@ def _is_between(found: State, expected: list[State]) -> bool:
 
 @pytest.fixture
 def _few_slots(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(state_log, "SLOTS", 3)
+    monkeypatch.setattr(state_records, "SLOTS", 3)
 
 
 @pytest.mark.usefixtures("_few_slots")
@@ -191,7 +192,7 @@ def test_nobody_else_writes_the_schemas() -> None:
         assert len(topic.partitions) == 1
         assert topic.settings.is_compacted
         with pytest.raises(InvalidNameError):
-            await topic.publish_all([(0, memoryview(b""))])
+            await topic.publish_all(PUBLISHING, [(0, memoryview(b""))])
         await rig.stop()
 
     run(main())
@@ -221,7 +222,7 @@ async def publish(
     else:
         stamp = rig.client(client).next_stamp(topic.record.name, 0)
         frame = frame_drafts(messages, stamp)
-    published = await topic.publish(0, memoryview(frame))
+    published = await topic.publish(PUBLISHING, 0, memoryview(frame))
     return [
         one.message.partition(": ")[2] if isinstance(one, GoQueueError) else int(one[1])
         for one in outcomes_of(published, len(values))
@@ -315,7 +316,11 @@ def test_the_subject_is_found_by_the_strategy() -> None:
             topic = broker.create_topic(name, partitions=1, settings=settings)
 
             results = await topic.publish_drafts(
-                [(one, 0) for one in drafts(rig, framed, framed + b"\0", b"\x04", b"\0\0\0\0\x09x")]
+                PUBLISHING,
+                [
+                    (one, 0)
+                    for one in drafts(rig, framed, framed + b"\0", b"\x04", b"\0\0\0\0\x09x")
+                ],
             )
             refused = [one.message for one in results[1:] if isinstance(one, GoQueueError)]
 
@@ -339,7 +344,9 @@ def test_a_schema_of_another_subject_is_no_excuse() -> None:
         loose = await broker.schemas.register("other", read_schema("{}", "JSON"))
         framed = b"\0" + loose.id.to_bytes(4, "big") + BAD
 
-        (result,) = await topic.publish_drafts([(one, 0) for one in drafts(rig, framed)])
+        (result,) = await topic.publish_drafts(
+            PUBLISHING, [(one, 0) for one in drafts(rig, framed)]
+        )
 
         assert isinstance(result, SchemaViolationError)
         assert result.message == f"schema {loose.id} is no version of subject t"
@@ -358,7 +365,7 @@ def test_many_misfits_do_not_hold_up_the_others() -> None:
         await broker.schemas.register("t", object_of("x"))
 
         results = await topic.publish_drafts(
-            [(one, 0) for one in drafts(rig, *([BAD] * 6_000), GOOD)]
+            PUBLISHING, [(one, 0) for one in drafts(rig, *([BAD] * 6_000), GOOD)]
         )
 
         assert results[-1] == (0, 0)
@@ -378,7 +385,7 @@ def test_misfits_are_kept_where_the_topic_says_so() -> None:
         await broker.schemas.register("t", object_of("x"))
         bad = Draft(value=BAD, key=b"k", headers={"h": b"1"}, timestamp_us=rig.clock.now_us())
 
-        results = await topic.publish_drafts([(bad, 0), (drafts(rig, GOOD)[0], 0)])
+        results = await topic.publish_drafts(PUBLISHING, [(bad, 0), (drafts(rig, GOOD)[0], 0)])
         letters = [
             message
             for number in (0, 1)

@@ -9,8 +9,9 @@ from goqueue.base.ids import Offset
 from goqueue.base.units import HOUR_MS
 from goqueue.core.record.message import Draft
 from goqueue.core.record.repack import frame_drafts
-from goqueue.runtime.fetch import Fetched, FetchPart, fetch
-from goqueue.runtime.sight import Lens, look, ranges_of
+from goqueue.runtime.log.fetch import Fetched, FetchPart, fetch
+from goqueue.runtime.log.sight import Lens, look, ranges_of
+from tests.runtime.grants import FETCHING, PUBLISHING
 from tests.runtime.rig import Rig, messages_in, run
 
 
@@ -25,7 +26,7 @@ async def publish(rig: Rig, pattern: str) -> None:
         )
         for sign in pattern
     ]
-    await rig.broker.topic("t").publish(0, memoryview(frame_drafts(drafts)))
+    await rig.broker.topic("t").publish(PUBLISHING, 0, memoryview(frame_drafts(drafts)))
 
 
 async def begin() -> Rig:
@@ -39,6 +40,7 @@ async def fetch_one(
     rig: Rig, offset: int, *, show: bool = False, end: int | None = None
 ) -> Fetched:
     (outcome,) = await fetch(
+        FETCHING,
         rig.broker.topic("t"),
         [FetchPart(partition=0, offset=offset, end_offset=end)],
         bytes_max=100_000,

@@ -9,9 +9,10 @@ from goqueue.base.errors import InvalidNameError, StorageFailedError
 from goqueue.core.producers.partitioner import partition_of_key
 from goqueue.core.record.message import Draft
 from goqueue.runtime import broker as broker_module
-from goqueue.runtime import state_log
+from goqueue.runtime import state_records
 from goqueue.runtime.state_log import STATE_TOPIC, StateLog
 from goqueue.testing.disk import CrashError
+from tests.runtime.grants import PUBLISHING
 from tests.runtime.rig import Rig, run
 
 
@@ -46,14 +47,18 @@ class Counter:
 
 async def add(state: StateLog, key: str, counter: Counter, amount: int) -> None:
     events = [Added(amount)]
-    durable = state.append(key, home="h", events=events, snapshot=counter.snapshot)
+    state.write(key, home="h", events=events, snapshot=counter.snapshot)
     counter.apply(events[0])
-    await durable
+    await state.durable("h")
+
+
+def keys(state: StateLog, prefix: str) -> list[str]:
+    return sorted(key for number in state.partitions for key in state.keys(prefix, number))
 
 
 def recovered(state: StateLog, key: str) -> int:
     counter = Counter()
-    for event in state.replay(key, Added | Cleared):
+    for event in state.replay(key, Added | Cleared, home="h"):
         counter.apply(event)
     return counter.total
 
@@ -61,7 +66,7 @@ def recovered(state: StateLog, key: str) -> int:
 @pytest.fixture(autouse=True)
 def _few_slots(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make snapshots frequent."""
-    monkeypatch.setattr(state_log, "SLOTS", 4)
+    monkeypatch.setattr(state_records, "SLOTS", 4)
     monkeypatch.setattr(broker_module, "STATE_PARTITIONS", 3)
 
 
@@ -74,11 +79,11 @@ def test_events_come_back_in_order_over_restarts() -> None:
         for life in range(4):
             await rig.start()
             state = rig.broker.state
-            assert state.recovered("a/") == (["a/1", "a/2"] if life else [])
+            assert keys(state, "a/") == (["a/1", "a/2"] if life else [])
             counters = {}
             for key, total in expected.items():
                 counters[key] = Counter()
-                for event in state.replay(key, Added | Cleared):
+                for event in state.replay(key, Added | Cleared, home="h"):
                     counters[key].apply(event)
                 assert counters[key].total == total
             for amount, key in itertools.product(range(1, 8), expected):
@@ -102,7 +107,7 @@ def test_a_forgotten_machine_stays_forgotten() -> None:
         await rig.broker.state.forget("unknown", home="h")
         await rig.stop()
         await rig.start()
-        assert rig.broker.state.recovered("") == []
+        assert keys(rig.broker.state, "") == []
         await add(rig.broker.state, "a/1", Counter(), 5)
         await rig.stop()
         await rig.start()
@@ -197,12 +202,12 @@ def test_nobody_else_writes_the_internal_topic() -> None:
         await add(rig.broker.state, "a/1", Counter(), 1)
         topic = rig.broker.topic(STATE_TOPIC)
         with pytest.raises(InvalidNameError):
-            await topic.publish_all([(0, memoryview(b""))])
+            await topic.publish_all(PUBLISHING, [(0, memoryview(b""))])
         with pytest.raises(InvalidNameError):
             rig.broker.configure_topic(STATE_TOPIC, {"retention_ms": 1})
         with pytest.raises(InvalidNameError):
             rig.broker.delete_topic(STATE_TOPIC)
-        (refused,) = await topic.publish_drafts([(Draft(value=b"x"), None)])
+        (refused,) = await topic.publish_drafts(PUBLISHING, [(Draft(value=b"x"), None)])
         assert isinstance(refused, InvalidNameError)
         await rig.stop()
 

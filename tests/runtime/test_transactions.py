@@ -23,14 +23,15 @@ from goqueue.core.record.message import Draft
 from goqueue.core.record.stamp import ProducerStamp
 from goqueue.core.tx.producer import ABORT, COMMIT, Identity
 from goqueue.runtime import broker as broker_module
-from goqueue.runtime.consume import Settlement
-from goqueue.runtime.fetch import Fetched, FetchPart, fetch
-from goqueue.runtime.leasing import Leased
-from goqueue.runtime.partition import Published
-from goqueue.runtime.polling import Demand
-from goqueue.runtime.sight import Lens
-from goqueue.runtime.transactions import Transactions
+from goqueue.runtime.log.fetch import Fetched, FetchPart, fetch
+from goqueue.runtime.log.published import Published
+from goqueue.runtime.log.sight import Lens
+from goqueue.runtime.queue.consume import Settlement
+from goqueue.runtime.queue.leasing import Leased
+from goqueue.runtime.queue.polling import Demand
+from goqueue.runtime.tx.transactions import Transactions
 from goqueue.testing.disk import CrashError
+from tests.runtime.grants import FETCHING, POLLING, PUBLISHING
 from tests.runtime.rig import Rig, messages_in, run
 
 NOTE = "checkpoint 7"
@@ -97,7 +98,7 @@ class Bank:
 
     async def publish(self, who: Identity, partition: int, *values: str) -> None:
         parts = [(partition, self.raw(who, partition, *values))]
-        (outcome,) = await self.tx.publish(who, "accounts", parts)
+        (outcome,) = await self.tx.publish(PUBLISHING, who, "accounts", parts)
         if isinstance(outcome, GoQueueError):
             raise outcome
         assert isinstance(outcome, Published)
@@ -108,7 +109,7 @@ class Bank:
 
     async def plain(self, partition: int, *values: str) -> None:
         drafts = [(self.draft(value), partition) for value in values]
-        for outcome in await self.rig.broker.topic("accounts").publish_drafts(drafts):
+        for outcome in await self.rig.broker.topic("accounts").publish_drafts(PUBLISHING, drafts):
             if isinstance(outcome, GoQueueError):
                 raise outcome
 
@@ -118,6 +119,7 @@ class Bank:
         offset = 0
         while True:
             (outcome,) = await fetch(
+                FETCHING,
                 topic,
                 [FetchPart(partition=partition, offset=offset)],
                 bytes_max=10_000,
@@ -288,7 +290,9 @@ async def join(bank: Bank) -> str:
 
 
 async def lease(bank: Bank, member: str) -> list[Leased]:
-    return (await bank.rig.broker.consume.poll("g", member, None, Demand(100, 10_000, 0))).parts
+    return (
+        await bank.rig.broker.consume.poll(POLLING, "g", member, None, Demand(100, 10_000, 0))
+    ).parts
 
 
 def ack_of(part: Leased) -> Settlement:

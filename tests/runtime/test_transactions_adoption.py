@@ -21,14 +21,15 @@ from goqueue.core.delivery.runs import set_of
 from goqueue.core.groups.member import JoinRequest
 from goqueue.core.producers.partitioner import partition_of_key
 from goqueue.core.tx.producer import ABORT, COMMIT, Identity
-from goqueue.core.tx.states import State
+from goqueue.core.tx.states import TxState
 from goqueue.runtime import broker as broker_module
-from goqueue.runtime import state_log
-from goqueue.runtime.fetch import Fetched, FetchPart, fetch
-from goqueue.runtime.polling import Demand
-from goqueue.runtime.sight import Lens
+from goqueue.runtime import state_records
+from goqueue.runtime.log.fetch import Fetched, FetchPart, fetch
+from goqueue.runtime.log.sight import Lens
+from goqueue.runtime.queue.polling import Demand
 from goqueue.testing.conservation_checker import ConservationChecker
 from goqueue.testing.disk import CrashError
+from tests.runtime.grants import FETCHING, POLLING, PUBLISHING
 from tests.runtime.rig import messages_in, run
 from tests.runtime.test_transactions import Bank, ack_of
 
@@ -40,7 +41,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few partitions, but the adopter and the adopted in different ones; snapshots often."""
     monkeypatch.setattr(broker_module, "STATE_PARTITIONS", 1)
     monkeypatch.setattr(broker_module, "TX_STATE_PARTITIONS", 3)
-    monkeypatch.setattr(state_log, "SLOTS", 5)
+    monkeypatch.setattr(state_records, "SLOTS", 5)
 
 
 async def child(bank: Bank, name: str, *entries: tuple[int, str]) -> Identity:
@@ -157,7 +158,7 @@ def test_what_is_detached_or_adopted_does_nothing_by_itself() -> None:
         bank.rig.clock.advance(TX_TIMEOUT_MS - 1_000)
         bank.tx.heartbeat(parent)
         bank.tx.sweep()
-        assert bank.tx.get("a").state is State.ONGOING
+        assert bank.tx.get("a").state is TxState.ONGOING
         await bank.tx.end(parent, COMMIT)
 
         assert await bank.read(0) == ["a"]
@@ -311,7 +312,7 @@ def test_a_child_that_does_not_know_durably_keeps_the_adopter_from_its_end() -> 
         for _ in range(2):
             with pytest.raises(StorageFailedError):
                 await bank.tx.end(parent, COMMIT, token=NOTE)
-        assert bank.tx.get("app").state is State.PREPARE_COMMIT
+        assert bank.tx.get("app").state is TxState.PREPARE_COMMIT
         await bank.crash()
         await bank.settle_down()
 
@@ -359,11 +360,13 @@ class Sink:
         """Leave it to a transaction to ack an input."""
         broker = self.bank.rig.broker
         name = self.place("in", 0)
-        (result,) = await broker.topic("in").publish_drafts([(self.bank.draft("input"), 0)])
+        (result,) = await broker.topic("in").publish_drafts(
+            PUBLISHING, [(self.bank.draft("input"), 0)]
+        )
         if not isinstance(result, tuple):
             raise result
         self.conservation.sent(name, [result[1]])
-        polled = await broker.consume.poll("g", member, None, Demand(100, 10_000, 0))
+        polled = await broker.consume.poll(POLLING, "g", member, None, Demand(100, 10_000, 0))
         offsets = BitMap64()
         for part in polled.parts:
             self.conservation.delivered("g", name, set_of(part.order), part.failures)
@@ -443,6 +446,7 @@ class Sink:
 
     async def messages(self, partition: int, *, is_committed: bool) -> dict[int, bytes]:
         (outcome,) = await fetch(
+            FETCHING,
             self.bank.rig.broker.topic("accounts"),
             [FetchPart(partition=partition, offset=0)],
             bytes_max=1_000_000,

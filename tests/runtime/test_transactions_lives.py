@@ -13,7 +13,8 @@ from goqueue.core.record.columns import build_batch
 from goqueue.core.record.stamp import ProducerStamp
 from goqueue.core.tx.producer import ABORT, COMMIT, Identity
 from goqueue.runtime import broker as broker_module
-from goqueue.runtime.partition import Published
+from goqueue.runtime.log.published import Published
+from tests.runtime.grants import PUBLISHING
 from tests.runtime.rig import Rig, run
 from tests.runtime.test_transactions import Bank, frames
 
@@ -36,7 +37,7 @@ def test_a_transactional_producer_publishes_in_transactions_only() -> None:
         who = await bank.init()
         for _ in range(2):
             raw = frames(["outside"], 0, stamp_of(who), bank.rig.clock.now_us())
-            (outcome,) = await bank.rig.broker.topic("accounts").publish_all([(0, raw)])
+            (outcome,) = await bank.rig.broker.topic("accounts").publish_all(PUBLISHING, [(0, raw)])
             assert isinstance(outcome, InvalidTransactionStateError)
             with pytest.raises(InvalidTransactionStateError):
                 bank.rig.broker.check_free(who.producer_id)
@@ -95,10 +96,10 @@ def test_a_dedup_id_and_a_transaction_exclude_each_other() -> None:
             transaction=number,
         )
         raw = memoryview(packed.frame(life.stamp))
-        (outcome,) = await rig.broker.transactions.publish(who, "once", [(0, raw)])
+        (outcome,) = await rig.broker.transactions.publish(PUBLISHING, who, "once", [(0, raw)])
         assert isinstance(outcome, InvalidRequestError)
         plain = frames(["b"], number, life.stamp, now_us)
-        (outcome,) = await rig.broker.transactions.publish(who, "once", [(0, plain)])
+        (outcome,) = await rig.broker.transactions.publish(PUBLISHING, who, "once", [(0, plain)])
         assert isinstance(outcome, Published)
 
     run(main())

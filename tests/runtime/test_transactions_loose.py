@@ -7,6 +7,7 @@ import pytest
 from goqueue.base.errors import StorageFailedError
 from goqueue.core.tx.producer import COMMIT
 from goqueue.runtime import broker as broker_module
+from tests.runtime.grants import PUBLISHING
 from tests.runtime.rig import run
 from tests.runtime.test_transactions import Bank
 from tests.runtime.test_transactions_adoption import child
@@ -87,7 +88,7 @@ def test_a_request_under_way_is_waited_for() -> None:
         bank = await Bank().open()
         mine = await bank.begin(await bank.init("a"))
         raw = bank.raw(mine, 0, "x")
-        zombie = asyncio.create_task(bank.tx.publish(mine, "accounts", [(0, raw)]))
+        zombie = asyncio.create_task(bank.tx.publish(PUBLISHING, mine, "accounts", [(0, raw)]))
         await asyncio.sleep(0)
         assert not zombie.done()
         await bank.tx.detach(mine)

@@ -20,12 +20,15 @@ from goqueue.base.limits import TX_SESSION_MS
 from goqueue.core.delivery.runs import set_of
 from goqueue.core.tx.numbers import number_after
 from goqueue.core.tx.producer import ABORT, COMMIT, Identity
-from goqueue.core.tx.states import State
+from goqueue.core.tx.states import TxState
 from goqueue.runtime import broker as broker_module
-from goqueue.runtime import state_log, transactions, tx_endings
-from goqueue.runtime.partition import Published
-from goqueue.runtime.transactions import Last, Transactions
+from goqueue.runtime import state_records
+from goqueue.runtime.log.published import Published
+from goqueue.runtime.tx import endings as tx_endings
+from goqueue.runtime.tx import transactions
+from goqueue.runtime.tx.transactions import Last, Transactions
 from goqueue.testing.disk import CrashError
+from tests.runtime.grants import PUBLISHING
 from tests.runtime.rig import run
 from tests.runtime.test_transactions import Bank, ack_of, frames, join, lease
 from tests.runtime.test_transactions_adoption import child
@@ -39,7 +42,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broker_module, "STATE_PARTITIONS", 1)
     monkeypatch.setattr(broker_module, "TX_STATE_PARTITIONS", 1)
     monkeypatch.setattr(transactions, "UNFINISHED_MAX", 3)
-    monkeypatch.setattr(state_log, "SLOTS", 7)
+    monkeypatch.setattr(state_records, "SLOTS", 7)
 
 
 def after(mine: Identity) -> Identity:
@@ -61,7 +64,7 @@ async def transfer(bank: Bank, mine: Identity, name: str, outcome: str = COMMIT)
 async def at_once(bank: Bank, mine: Identity, name: str) -> bool:
     """Do the same in one request, whose messages are the last of the transaction."""
     parts = [(0, bank.raw(mine, 0, f"-{name}")), (1, bank.raw(mine, 1, f"+{name}"))]
-    outcomes, ended = await bank.tx.publish_last(mine, "accounts", parts, Last(ENTRIES))
+    outcomes, ended = await bank.tx.publish_last(PUBLISHING, mine, "accounts", parts, Last(ENTRIES))
     for outcome in (*outcomes, ended):
         if isinstance(outcome, GoQueueError):
             raise outcome
@@ -118,7 +121,7 @@ def test_a_transaction_of_one_request_is_one_record(monkeypatch: pytest.MonkeyPa
         assert journal.log.end_offset == records + 1
         mine = after(mine)
         parts = [(0, bank.raw(mine, 0, "early"))]
-        _, ended = await bank.tx.publish_last(mine, "accounts", parts, Last(2))
+        _, ended = await bank.tx.publish_last(PUBLISHING, mine, "accounts", parts, Last(2))
         assert ended is False, "one is missing"
         bank.note(mine, 0, 1)
         assert journal.log.durable_offset == records + 2, "it is known that it began"
@@ -156,24 +159,30 @@ def test_last_messages_that_are_too_few_are_published_and_commit_nothing() -> No
         bank = await Bank().open()
         mine = await bank.begin(await bank.init())
         parts = [(0, bank.raw(mine, 0, "a"))]
-        (placed,), ended = await bank.tx.publish_last(mine, "accounts", parts, Last(2))
+        (placed,), ended = await bank.tx.publish_last(PUBLISHING, mine, "accounts", parts, Last(2))
         assert not isinstance(placed, GoQueueError)
         assert ended is False
         bank.note(mine, 0, 1)
         parts = [(1, bank.raw(mine, 1, "b")), (0, memoryview(b"nonsense"))]
-        (placed, refused), ended = await bank.tx.publish_last(mine, "accounts", parts, Last(3))
+        (placed, refused), ended = await bank.tx.publish_last(
+            PUBLISHING, mine, "accounts", parts, Last(3)
+        )
         assert not isinstance(placed, GoQueueError)
         assert isinstance(refused, GoQueueError)
         assert ended is False
         assert await bank.read(1) == []
-        (again,), ended = await bank.tx.publish_last(mine, "accounts", parts[:1], Last(2, "note"))
+        (again,), ended = await bank.tx.publish_last(
+            PUBLISHING, mine, "accounts", parts[:1], Last(2, "note")
+        )
         assert isinstance(again, Published)
         assert again.is_duplicate
         assert ended is True
-        repeated = await bank.tx.publish_last(mine, "accounts", parts[:1], Last(2, "note"))
+        repeated = await bank.tx.publish_last(
+            PUBLISHING, mine, "accounts", parts[:1], Last(2, "note")
+        )
         assert repeated[1] is True, "may be asked again"
         assert (await bank.read(0), await bank.read(1)) == (["a"], ["b"])
-        other = await bank.tx.publish_last(after(mine), "accounts", parts[:1], Last(1))
+        other = await bank.tx.publish_last(PUBLISHING, after(mine), "accounts", parts[:1], Last(1))
         assert isinstance(other[0][0], GoQueueError), "its frames name another transaction"
         assert other[1] is False
         await bank.rig.stop()
@@ -190,7 +199,7 @@ def test_last_messages_of_a_transaction_that_was_aborted_commit_nothing() -> Non
         parts = [(0, bank.raw(mine, 0, "late"))]
         await bank.tx.abort_named("t")
         with pytest.raises(InvalidTransactionStateError):
-            await bank.tx.publish_last(mine, "accounts", parts, Last(1))
+            await bank.tx.publish_last(PUBLISHING, mine, "accounts", parts, Last(1))
         assert await bank.read(0) == []
         await bank.rig.stop()
 
@@ -232,7 +241,7 @@ def test_the_stamp_of_another_producer_is_refused() -> None:
         other = await bank.init("other")
         mine = await bank.begin(await bank.init())
         raw = frames(["x"], mine.number or 0, stamp_of(other), bank.rig.clock.now_us())
-        (outcome,) = await bank.tx.publish(mine, "accounts", [(0, raw)])
+        (outcome,) = await bank.tx.publish(PUBLISHING, mine, "accounts", [(0, raw)])
         assert isinstance(outcome, InvalidRequestError)
         assert "stamp" in outcome.message
         await bank.rig.stop()
@@ -277,7 +286,7 @@ def test_a_disk_that_failed_before_undoes_the_commit_at_once() -> None:
             await bank.tx.end(mine, COMMIT, messages=ENTRIES)
         await bank.plain(0, "plain")
         assert await bank.read(0) == ["plain"]
-        assert bank.tx.find(mine).state is State.PREPARE_ABORT
+        assert bank.tx.find(mine).state is TxState.PREPARE_ABORT
         await bank.crash()
         await bank.init()
         assert await bank.read(0) == ["plain"]
@@ -363,7 +372,7 @@ def test_an_adopter_that_a_start_finds_decided_and_whole_is_in_no_doubt(
         with monkeypatch.context() as patch:
             patch.setattr(Transactions, "start", lambda _: None)
             await bank.crash()
-            assert bank.tx.get("app").state is State.PREPARE_COMMIT
+            assert bank.tx.get("app").state is TxState.PREPARE_COMMIT
             assert bank.tx.get("app").ends == []
         bank.rig.disk.make_room()
         await bank.crash()
@@ -450,7 +459,7 @@ async def die_at(operation: int, dice: Random, send: Way) -> bool:
     assert left == right, "all or nothing"
     assert left[: len(done)] == done, "what was committed stays"
     assert not {"2", "5", "8"} & set(left), "what was aborted never was"
-    assert bank.tx.get("t").state is State.EMPTY
+    assert bank.tx.get("t").state is TxState.EMPTY
     await bank.rig.stop()
     return False
 

@@ -5,7 +5,7 @@ import pytest
 from goqueue.core.delivery import events
 from goqueue.core.delivery.runs import count_of, numbers_in
 from goqueue.runtime import broker as broker_module
-from goqueue.runtime.hosted_ledger import HostedLedger
+from goqueue.runtime.machine import MachineHost
 from tests.runtime.rig import run
 from tests.runtime.test_consume import ORDERS, Shop, texts
 
@@ -21,20 +21,18 @@ def _few_state_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
 def stored(monkeypatch: pytest.MonkeyPatch) -> list[events.Acked]:
     """Gather the acks as they are stored."""
     found: list[events.Acked] = []
-    commit = HostedLedger.commit
+    commit = MachineHost.commit
 
-    def note(self: HostedLedger, happened: list[events.Event]) -> None:
-        write = self._state.write
+    def note(
+        self: MachineHost[events.Event],
+        happened: list[events.Event],
+        *,
+        stored: list[events.Event] | None = None,
+    ) -> None:
+        found.extend(one for one in stored or () if isinstance(one, events.Acked))
+        commit(self, happened, stored=stored)
 
-        def written(*args: object, **fields: list[events.Event]) -> None:
-            found.extend(one for one in fields["events"] if isinstance(one, events.Acked))
-            write(*args, **fields)  # type: ignore[arg-type]
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(self._state, "write", written)
-            commit(self, happened)
-
-    monkeypatch.setattr(HostedLedger, "commit", note)
+    monkeypatch.setattr(MachineHost, "commit", note)
     return found
 
 
@@ -102,7 +100,7 @@ def test_a_snapshot_between_lease_and_ack(stored: list[events.Acked]) -> None:
         (restored,) = hosted.ledger.snapshot()
         assert isinstance(restored, events.Restored)
         assert isinstance(restored.leases[0].offsets, bytes)
-        shop.rig.broker.state.note_damage(hosted.key)
+        hosted.host.note_damage()
         await shop.settle("ack", part, written=part.order)
         assert stored == [events.Acked(offsets=[], nonce=part.nonce)]
         await shop.crash()

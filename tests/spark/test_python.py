@@ -2,9 +2,12 @@
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
-from goqueue.spark.python import is_installed, worker_python
+import pytest
+
+from goqueue.spark.python import WorkerPythonError, check_workers, is_installed, worker_python
 
 SHOW = "import os, pyspark; print(os.environ.get('PYTHONPATH')); print(pyspark.__file__)"
 
@@ -36,3 +39,28 @@ def test_workers_load_the_installed_pyspark(tmp_path: Path) -> None:
 def test_an_empty_path_stays_empty(tmp_path: Path) -> None:
     """Without a path there is nothing to take off."""
     assert run(worker_python(tmp_path), "")[0] == ""
+
+
+def test_workers_of_another_python_are_refused_with_what_to_set(tmp_path: Path) -> None:
+    """The one that is told is the one that has the connector: this one."""
+    bare = tmp_path / "python"
+    bare.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S -E "$@"\n')
+    bare.chmod(0o755)
+
+    with pytest.raises(WorkerPythonError) as raised:
+        check_workers(str(bare), own=tmp_path / "own")
+
+    assert "No module named 'goqueue'" in raised.value.message
+    assert f"set PYSPARK_PYTHON={sys.executable} in the environment" in raised.value.message
+    with pytest.raises(WorkerPythonError, match="does not run: No such file"):
+        check_workers(str(tmp_path / "none"), own=tmp_path / "own")
+
+
+def test_workers_of_an_equal_python_are_taken(tmp_path: Path) -> None:
+    """By another name, too, if everything is there."""
+    other = tmp_path / "python"
+    other.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    other.chmod(0o755)
+
+    for python in (other, Path(sys.executable), tmp_path / "own"):
+        check_workers(str(python), own=tmp_path / "own")

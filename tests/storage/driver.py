@@ -11,16 +11,18 @@ from goqueue.core.log.compaction import CompactionRules
 from goqueue.core.record.batch import decode_batch
 from goqueue.core.record.check import check_frames
 from goqueue.core.record.columns import messages_of
-from goqueue.core.record.frame import CONTROL, split_frames
+from goqueue.core.record.frame import CONTROL
 from goqueue.core.record.message import Draft, Message
 from goqueue.core.record.repack import frame_drafts, without_repeats
 from goqueue.core.record.row import Row, encode_row
 from goqueue.core.record.stamp import Repeat
 from goqueue.storage.compaction import Compaction, Survey
 from goqueue.storage.disk import Disk
+from goqueue.storage.log_notes import Gap
 from goqueue.storage.log_reader import LogReader
-from goqueue.storage.partition_log import Gap, PartitionLog
+from goqueue.storage.partition_log import PartitionLog
 from goqueue.storage.swap import forget_swap, write_checkpoint
+from tests.frames import split_frames
 
 NOW_MS = 1_700_000_000_000
 DIRECTORY = "logs/t/0"
@@ -62,6 +64,7 @@ class LogDriver:
 
     def __init__(self, disk: Disk, *, segment_bytes: int = 1_000_000) -> None:
         self.disk = disk
+        disk.make_directory(DIRECTORY)
         self.log = PartitionLog(disk, DIRECTORY, segment_bytes=segment_bytes)
         self.reader = LogReader(self.log)
 

@@ -250,6 +250,24 @@ class DiskContract:
 
         assert self.restart(disk).exists("a/b/c")
 
+    def test_many_directories_are_made_at_once(self, disk: Disk) -> None:
+        """All of them are durable with their parents, those that were there before included."""
+        disk.make_directory("a/0")
+        disk.make_directories(["a/0", "a/1", "b/c/0", "b/c/1"])
+        disk.make_directories([])
+
+        found = self.restart(disk)
+        assert found.list_directory("") == ["a", "b"]
+        assert found.list_directory("a") == ["0", "1"]
+        assert found.list_directory("b/c") == ["0", "1"]
+
+    def test_a_file_is_no_directory(self, disk: Disk) -> None:
+        """The error names what is in the way."""
+        write(disk, "a", b"")
+
+        with pytest.raises(StorageFailedError, match="a"):
+            disk.make_directories(["b", "a/0"])
+
     def test_syncing_a_missing_directory_is_an_error(self, disk: Disk) -> None:
         """A sync never pretends."""
         with pytest.raises(FileNotFoundError):

@@ -8,7 +8,7 @@ from goqueue.base.ids import Offset, Position
 from goqueue.core.record.message import Draft, Message
 from goqueue.core.record.repack import frame_drafts
 from goqueue.core.record.row import encode_row
-from goqueue.storage.partition_log import Gap
+from goqueue.storage.log_notes import Gap
 from goqueue.testing.disk import MemoryDisk
 from tests.storage.driver import DIRECTORY, LogDriver, batch, row
 
@@ -182,20 +182,35 @@ class TestFlippedBits:
             assert gaps == [Gap(Offset(1), Offset(2))]
             assert len(content_of(disk, FIRST_LOG)) == size
 
-    def test_in_the_last_frame_after_a_kill_its_bytes_are_kept(self) -> None:
-        """Nobody can tell such a frame from a torn write, so it is set aside and not served."""
+    def test_in_the_last_frame_after_a_kill_they_are_damage_too(self) -> None:
+        """A torn write leaves zeros or a short file, so a whole frame that is bad was written."""
         disk = MemoryDisk()
         driver = LogDriver(disk)
         driver.publish(row(b"first"))
-        driver.publish(row(b"last"))
+        driver.publish(batch(5))
         disk = disk.kill()
         size = len(content_of(disk, FIRST_LOG))
         disk.flip_bits(FIRST_LOG, [size - 1])
         raw = content_of(disk, FIRST_LOG)
         again = LogDriver(disk)
 
+        assert again.log.end_offset == 6
+        assert again.log.recovery.gaps == [Gap(Offset(1), Offset(6))]
+        assert content_of(disk, FIRST_LOG) == raw
+
+    def test_in_a_last_frame_of_zeros_they_look_like_a_torn_write(self) -> None:
+        """Nobody can tell, so the bytes are set aside and not served."""
+        disk = MemoryDisk()
+        driver = LogDriver(disk)
+        driver.publish(row(b"first"))
+        driver.publish(row(bytes(5_000)))
+        disk = disk.kill()
+        disk.flip_bits(FIRST_LOG, [len(content_of(disk, FIRST_LOG)) - 1])
+        raw = content_of(disk, FIRST_LOG)
+        again = LogDriver(disk)
+
         assert again.log.end_offset == 1
-        assert again.log.recovery.lost_bytes == len(row(b"last"))
+        assert again.log.recovery.lost_bytes == len(row(bytes(5_000)))
         assert raw.endswith(content_of(disk, f"{FIRST_LOG}.lost"))
 
     @pytest.mark.parametrize("suffix", [".index", ".timeindex"])

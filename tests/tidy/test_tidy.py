@@ -12,10 +12,12 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
+EXAMPLES = sorted((ROOT / "examples").rglob("*.py"))
 BENCHMARKS = sorted((ROOT / "benchmarks").rglob("*.py"))
 CORE = [path for path in SOURCES if "core" in path.parts and path.name != "__init__.py"]
 
 FILE_LINES_MAX = 500
+RUNTIME_LINES_MAX = 400
 FUNCTION_LINES_MAX = 70
 TRACKED_BYTES_MAX = 4 * 1024 * 1024
 
@@ -25,6 +27,17 @@ REGISTRY_HOSTS = ("pypi" + ".org", "pythonhosted" + ".org", "npmjs" + ".org", "m
 
 VAGUE_SUFFIXES = ("Manager", "Helper", "Util", "Utils", "Handler", "Processor", "Info")
 SHAPE = re.compile(r"^Shape: (decider|stepper|calculator|codec)\b", re.MULTILINE)
+
+PUBLIC = re.compile(r"goqueue(\.aio|\.base\.errors|\.spark(\.[a-z_]+)*)?")
+"""What the documents name for users to import."""
+
+WAIT = re.compile(r"(^|\.)(sleep|wait|pass_time)$")
+WAIT_NAMES = ("timeout", "seconds", "delay")
+PAUSE_SECONDS_MAX = 0.1
+BOUND_SECONDS_MIN = 10
+VIRTUAL = ("acceptance", "sim", "test_sim_host.py")
+"""Tests of whole processes, whose time is real, and of simulations, whose time is not."""
+TIMELESS = [path for path in TESTS if not set(VIRTUAL) & set(path.parts)]
 
 # Ratchet: old sins by path, with the size they may not exceed. Shrink it, never grow it.
 FILE_LINES_LEGACY: dict[str, int] = {}
@@ -56,6 +69,35 @@ def sleeps(tree: ast.AST) -> Iterator[int]:
             yield from (node.lineno for name in node.names if name.name == "sleep")
 
 
+def pauses(tree: ast.Module) -> Iterator[str]:
+    """Yield the waits for time to pass; those of minutes are bounds that nothing waits out."""
+    known = {
+        target.id: node.value.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    for node in ast.walk(tree):
+        if not (isinstance(node, ast.Call) and WAIT.search(ast.unparse(node.func))):
+            continue
+        named = [keyword.value for keyword in node.keywords if keyword.arg in WAIT_NAMES]
+        for given in [*node.args[:1], *named]:
+            value = known.get(given.id) if isinstance(given, ast.Name) else None
+            value = given.value if isinstance(given, ast.Constant) else value
+            if isinstance(value, int | float) and PAUSE_SECONDS_MAX < value < BOUND_SECONDS_MIN:
+                yield f"line {node.lineno}: {ast.unparse(node)}"
+
+
+def imported(tree: ast.AST) -> Iterator[str]:
+    """Yield the modules that are imported, wherever that is."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module is not None:
+            yield node.module
+        if isinstance(node, ast.Import):
+            yield from (name.name for name in node.names)
+
+
 def tracked_files() -> list[Path]:
     """Everything git has or would take, so that a new file is checked before it is added."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
@@ -67,7 +109,7 @@ def tracked_files() -> list[Path]:
     return [path for path in paths if path.is_file()]
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=name_of)
+@pytest.mark.parametrize("path", [*SOURCES, *EXAMPLES], ids=name_of)
 def test_a_source_file_is_tidy(path: Path) -> None:
     """A source file says what it is for, keeps its functions short and leaves nothing behind."""
     text = path.read_text()
@@ -81,11 +123,13 @@ def test_a_source_file_is_tidy(path: Path) -> None:
         assert leftover not in text, f"leftover {leftover}"
 
 
-@pytest.mark.parametrize("path", [*SOURCES, *TESTS, *BENCHMARKS], ids=name_of)
+@pytest.mark.parametrize("path", [*SOURCES, *TESTS, *EXAMPLES, *BENCHMARKS], ids=name_of)
 def test_a_file_fits_in_the_head(path: Path) -> None:
     """No file outgrows its limit, and no class hides behind a word that means nothing."""
     text = path.read_text()
-    limit = FILE_LINES_LEGACY.get(name_of(path), FILE_LINES_MAX)
+    is_runtime = name_of(path).startswith("src/goqueue/runtime/")
+    limit = RUNTIME_LINES_MAX if is_runtime else FILE_LINES_MAX
+    limit = FILE_LINES_LEGACY.get(name_of(path), limit)
     classes = [node.name for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ClassDef)]
 
     assert len(text.splitlines()) <= limit, "split the file by noun"
@@ -108,6 +152,20 @@ def test_a_core_module_names_its_shape(path: Path) -> None:
 def test_no_test_sleeps(path: Path) -> None:
     """A test advances a clock or waits for an event; it never waits for time to pass."""
     assert not list(sleeps(ast.parse(path.read_text())))
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=name_of)
+def test_an_example_has_nothing_but_what_a_user_has(path: Path) -> None:
+    """Examples import the SDK, its errors and Spark's side; what is behind them may change."""
+    ours = {name for name in imported(ast.parse(path.read_text())) if name.startswith("goqueue")}
+
+    assert not [name for name in ours if not PUBLIC.fullmatch(name)]
+
+
+@pytest.mark.parametrize("path", TIMELESS, ids=name_of)
+def test_no_test_waits_for_long(path: Path) -> None:
+    """What a test waits for is a condition; where time itself must pass, a tenth of a second."""
+    assert not list(pauses(ast.parse(path.read_text())))
 
 
 def test_no_file_names_a_registry() -> None:

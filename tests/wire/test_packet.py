@@ -70,6 +70,63 @@ def test_any_chunking_yields_the_same_packets(
     assert reader.held == 0
 
 
+def pulled(reader: PacketReader, stream: bytes, sizes: list[int]) -> list[Plain]:
+    """Receive a stream into the reader's own memory, at most so much at a time."""
+    found: list[Plain] = []
+    rounds = 0
+    while stream:
+        buffer = reader.buffer()
+        count = min(len(buffer), len(stream), sizes[rounds % len(sizes)])
+        buffer[:count], stream = stream[:count], stream[count:]
+        found += [
+            (p.operation, p.kind, p.correlation, bytes(p.header), bytes(p.payload))
+            for p in reader.received(count)
+        ]
+        rounds += 1
+    return found
+
+
+large_packets = st.tuples(
+    st.sampled_from(Operation),
+    st.sampled_from(Kind),
+    st.integers(0, 2**32 - 1),
+    st.binary(max_size=40) | st.just(bytes(5_000)),
+    st.lists(st.binary(max_size=60) | st.just(bytes(range(256)) * 40), max_size=3),
+)
+
+
+@given(st.lists(large_packets, max_size=8), st.lists(st.integers(1, 9_000), min_size=1, max_size=9))
+def test_a_thread_that_receives_by_itself_gets_the_same_packets(
+    sent: list[tuple[Operation, Kind, int, bytes, list[bytes]]], sizes: list[int]
+) -> None:
+    """Both ways to read a stream agree, for small and large packets and any pieces."""
+    stream = b"".join(map(encode, sent))
+
+    received = pulled(PacketReader(), stream, sizes)
+
+    assert received == plain(PacketReader(), stream)
+
+
+def test_the_header_of_a_large_packet_is_known_before_its_payload() -> None:
+    """A reader asks for what follows while the payload is still on its way, into own memory."""
+    raw = encode((Operation.FETCH, Kind.REPLY, 7, b"head", [bytes(100_000)]))
+    asked: list[int] = []
+
+    def allocate(size: int) -> memoryview:
+        asked.append(size)
+        return memoryview(bytearray(size))
+
+    reader = PacketReader(allocate=allocate)
+    buffer = reader.buffer()
+    buffer[:1_000] = raw[:1_000]
+
+    assert reader.received(1_000) == []
+    assert reader.arriving is not None
+    assert bytes(reader.arriving.header) == b"head"
+    assert asked == [100_000]
+    assert len(reader.buffer()) == len(raw) - 1_000
+
+
 def test_a_packet_that_comes_byte_by_byte_is_joined_once() -> None:
     """What is held is known at any time, so that it can be bounded."""
     raw = encode((Operation.PRODUCE, Kind.REQUEST, 7, b"head", [b"pay", b"load"]))

@@ -49,6 +49,12 @@ class CorruptFrameError(InvalidRequestError):
     code = "corrupt_frame"
 
 
+class ForbiddenError(GoQueueError):
+    """The caller may not do this; the message names the permission it needs."""
+
+    code = "forbidden"
+
+
 class TopicNotFoundError(GoQueueError):
     """No such topic."""
 
@@ -318,10 +324,30 @@ class ShuttingDownError(GoQueueError):
     retryable = True
 
 
+class NotCoordinatorError(GoQueueError):
+    """The broker does not hold the state that this is about, or not any more; ask again."""
+
+    code = "not_coordinator"
+    retryable = True
+
+
+class NotLeaderError(GoQueueError):
+    """The broker does not lead the partition, or not any more; ask again."""
+
+    code = "not_leader"
+    retryable = True
+
+
 class ProtocolError(GoQueueError):
     """The bytes on a connection are not our protocol; the connection is closed."""
 
     code = "protocol_error"
+
+
+class WrongPortError(ProtocolError):
+    """A native client called an HTTP port, or an HTTP client the native one."""
+
+    code = "wrong_port"
 
 
 class UnsupportedError(GoQueueError):

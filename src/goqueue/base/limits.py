@@ -187,16 +187,6 @@ looks no further."""
 RECENT_BYTES_MAX: Final = 32 * MiB
 """Memory for what was read of logs and is likely to be polled again, of all groups together."""
 
-SHELF_BYTES_MAX: Final = 32 * MiB
-"""What a consumer keeps of frames that it will be leased more of, for one connection, unpacked.
-Part of the protocol, as are the next two."""
-
-SHELF_FRAMES_MAX: Final = 1_000
-"""How many frames that may be."""
-
-SHELF_ROW_BYTES: Final = 128
-"""What a message there counts beside its bytes: that of the objects it is read into."""
-
 GROUPS_MAX: Final = 10_000
 """Most consumer groups of one broker: each is held in memory and swept every second."""
 
@@ -211,9 +201,6 @@ GROUP_PARTITIONS_MAX: Final = 20_000
 
 CLIENT_ID_CHARACTERS_MAX: Final = NAME_CHARACTERS_MAX
 """Longest name a member gives itself."""
-
-MEMBER_ID_CHARACTERS_MAX: Final = CLIENT_ID_CHARACTERS_MAX + 17
-"""A client id, a dash and sixteen digits."""
 
 SESSION_TIMEOUT_MS_MIN: Final = 3 * SECOND_MS
 """Shortest silence after which a member counts as gone: a few sweeps and heartbeats."""
@@ -326,9 +313,6 @@ SPARK_FIELDS_MAX: Final = 2_000
 SPARK_DEPTH_MAX: Final = 32
 """Deepest nesting of a column in Spark; what lies deeper is text."""
 
-VALUE_DEPTH_MAX: Final = 200
-"""Deepest nesting of a message that is checked against a schema."""
-
 TX_TIMEOUT_MS: Final = 60_000
 """How long a transaction may stay open, if its producer does not say otherwise."""
 
@@ -363,8 +347,9 @@ TRACE_SPANS: Final = 100_000
 TRACE_SPANS_MAX: Final = 10_000_000
 """Most spans an operator may have kept in memory."""
 
-TRACE_MEMORIES_MAX: Final = 100_000
-"""Leases, and traces of senders, remembered so that later spans find what they belong to."""
+TRACE_MEMORIES_MAX: Final = 20_000
+"""Live leases, and traces of senders, remembered so that later spans find what they belong to;
+about 400 bytes each. What a sender gave is read from the log again, if need be."""
 
 TRACE_LOOKUPS_MAX: Final = 1_000
 """Reads of the log under way to find the traces of messages; beyond it spans are dropped."""
@@ -380,9 +365,6 @@ TRACE_SPANS_SHOWN_MAX: Final = 10_000
 
 TRACE_QUEUE_SPANS_MAX: Final = 100_000
 """Spans that wait for one exporter; beyond it they are dropped and counted."""
-
-RESERVED_DISK_BYTES: Final = 0
-"""Bytes kept free on the disk; a full disk is reported, not reserved against."""
 
 JOURNAL_RECORD_BYTES_MAX: Final = 4 * MiB
 """Largest record of an internal journal."""
@@ -421,7 +403,6 @@ assert PRODUCER_REQUESTS_IN_FLIGHT_MAX <= PRODUCER_BATCHES_REMEMBERED
 assert REQUEST_BYTES_MAX < REQUEST_BUFFER_BYTES_MAX
 assert 8 * FETCH_BYTES_MAX <= REPLY_BUFFER_BYTES_MAX, "an idle broker grants any fetch in full"
 assert 4 * POLL_MESSAGES_MAX <= SETTLE_RUNS_MAX, "what was polled can be settled at once"
-assert SHELF_BYTES_MAX // 2 <= FETCH_BYTES_MAX, "what one lease names fits into a reply"
 
 assert PARTITIONS_MAX <= GROUP_PARTITIONS_MAX, "any one topic can be consumed by a group"
 

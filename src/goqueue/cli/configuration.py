@@ -1,7 +1,9 @@
 """``goqueue config``: the broker's settings explained, and the brokers this user knows."""
 
 import os
-from typing import Annotated
+import sys
+from pathlib import Path
+from typing import Annotated, Final
 
 import typer
 
@@ -19,9 +21,28 @@ from goqueue.cli.session import (
 from goqueue.config.explain import explain
 from goqueue.config.load import load_config
 
+KEY_CHARACTERS_MAX: Final = 4_096
+"""A longer text is not a key; it may be a file that was meant for something else."""
+STANDARD_INPUT: Final = "-"
+
 Name = Annotated[str, typer.Argument(help="Name of the context.")]
 Server = Annotated[str | None, typer.Option("--server", "-s", help="Address, host:port.")]
-ApiKey = Annotated[str | None, typer.Option("--api-key", help="Key to present to the broker.")]
+ApiKey = Annotated[
+    str | None,
+    typer.Option(
+        "--api-key",
+        help="Key to present to the broker; - reads it from standard input. Others may see what"
+        " is on the command line.",
+    ),
+]
+ApiKeyFile = Annotated[
+    str | None,
+    typer.Option(
+        "--api-key-file",
+        metavar="FILE",
+        help="File with the key to present to the broker; - for standard input.",
+    ),
+]
 Timeout = Annotated[str | None, typer.Option("--timeout", help="Longest wait, e.g. 30 or 500ms.")]
 Meaning = Annotated[bool, typer.Option("--meaning", help="Also say what each setting means.")]
 
@@ -127,23 +148,52 @@ def set_context(
     name: Name,
     server: Server = None,
     api_key: ApiKey = None,
+    api_key_file: ApiKeyFile = None,
     timeout: Timeout = None,
 ) -> None:
     """Remember a broker under a name, or change what is remembered."""
-    if server is None and api_key is None and timeout is None:
-        raise usage("nothing to set", "give --server, --api-key or --timeout")
+    if server is None and api_key is None and api_key_file is None and timeout is None:
+        raise usage("nothing to set", "give --server, --api-key-file or --timeout")
     if timeout is not None:
         read_timeout_ms(timeout, "--timeout")
     contexts = session.contexts
+    key = _read_key(api_key, api_key_file)
     old = contexts.targets.get(name, Target())
     new = Target(
         server=native_address(server) if server is not None else old.server,
-        api_key=api_key if api_key is not None else old.api_key,
+        api_key=key if key is not None else old.api_key,
         timeout=timeout if timeout is not None else old.timeout,
     )
     contexts.targets[name] = new
     save_contexts(contexts)
     _done(session, f"context {name} saved", {"name": name, **new.plain(hide_key=True)})
+
+
+def _read_key(api_key: str | None, file: str | None) -> str | None:
+    """Return the key from where it was said to be, or None where nothing was said."""
+    if api_key is not None and file is not None:
+        raise usage("give --api-key-file or --api-key, not both")
+    if api_key not in (None, STANDARD_INPUT):
+        remark(
+            "warning: a key on the command line is in the history of the shell and shown"
+            " to others by ps; use --api-key-file FILE, or - for standard input"
+        )
+        return api_key
+    where = file or api_key
+    if where is None:
+        return None
+    try:
+        if where == STANDARD_INPUT:
+            text = sys.stdin.read(KEY_CHARACTERS_MAX + 1)
+        else:
+            with Path(where).open(encoding="utf-8") as source:
+                text = source.read(KEY_CHARACTERS_MAX + 1)
+    except (OSError, UnicodeDecodeError) as error:
+        raise usage(f"the key cannot be read from {where}: {error}") from error
+    key = text.strip()
+    if not key or len(text) > KEY_CHARACTERS_MAX or not key.isprintable():
+        raise usage(f"{where} does not hold a key: one line of text is expected")
+    return key
 
 
 def delete_context(session: Session, name: Name) -> None:

@@ -43,8 +43,8 @@ FromText = Annotated[
     str | None,
     typer.Option(
         "--from",
-        help="Where to begin: beginning, end, an offset, -10 (the last ten of each partition),"
-        " @time or @-1h.",
+        help="Where to begin: beginning, end, an offset, a time such as 2026-01-31T12:00, -1h (an"
+        " hour ago), or -1 (the last offset of each partition, -10 the last ten of each).",
         show_default="beginning",
     ),
 ]
@@ -54,7 +54,7 @@ ToText = Annotated[
         "--to", help="Where to end, not included; written like --from.", show_default="end"
     ),
 ]
-OffsetNumber = Annotated[int | None, typer.Option("--offset", help="Same as --from OFFSET.")]
+OffsetNumber = Annotated[int | None, typer.Option("--offset", min=0, help="Same as --from OFFSET.")]
 FromBeginning = Annotated[bool, typer.Option("--from-beginning", help="Same as --from beginning.")]
 FromLatest = Annotated[bool, typer.Option("--from-latest", help="Same as --from end.")]
 Follow = Annotated[bool, typer.Option("-f", "--follow", help="Wait for new messages; Ctrl-C ends.")]
@@ -74,7 +74,7 @@ SkipGaps = Annotated[
 ]
 
 
-class Sight(StrEnum):
+class NotDue(StrEnum):
     """What becomes of messages that are not due."""
 
     HIDE = "hide"
@@ -82,7 +82,7 @@ class Sight(StrEnum):
 
 
 DelayedChoice = Annotated[
-    Sight, typer.Option("--delayed", help="Also show messages that are not due or were cancelled.")
+    NotDue, typer.Option("--delayed", help="Also show messages that are not due or were cancelled.")
 ]
 
 
@@ -101,7 +101,7 @@ class Reading:
     follow: bool
     count: int | None
     skip_gaps: bool
-    delayed: Sight
+    delayed: NotDue
 
     def messages(self, client: "Client", topic: str, hidden: list[int]) -> "Iterator[Message]":
         """Yield the messages, in order within each partition."""
@@ -150,7 +150,7 @@ def consume(
     partition: PartitionNumbers = None,
     format_text: FormatText = None,
     skip_gaps: SkipGaps = False,
-    delayed: DelayedChoice = Sight.HIDE,
+    delayed: DelayedChoice = NotDue.HIDE,
     group: GroupName = None,
     mode: Mode = None,
     ordering: Ordering = None,
@@ -167,7 +167,7 @@ def consume(
     write = _writer(session, format_text)
     now = datetime.now(UTC)
     if group is not None:
-        if to_text or offset is not None or partition or skip_gaps or delayed is not Sight.HIDE:
+        if to_text or offset is not None or partition or skip_gaps or delayed is not NotDue.HIDE:
             raise usage("--group excludes --to, --offset, --partition, --skip-gaps and --delayed")
         membership = Membership(
             group=group,

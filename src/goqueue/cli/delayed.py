@@ -10,12 +10,13 @@ from goqueue.base.units import US_PER_MS, format_duration_ms
 from goqueue.cli.failure import usage
 from goqueue.cli.message_format import moment
 from goqueue.cli.output import Grid, count, print_data, remark, say
+from goqueue.cli.position import read_time
 from goqueue.cli.session import Session, add_common_options, command
 from goqueue.cli.topic import TopicArgument
-from goqueue.wire.times import format_time_us, parse_time_us
+from goqueue.wire.times import format_time_us
 
 if TYPE_CHECKING:
-    from goqueue.client.delays import Delayed
+    from goqueue.client.protocol.delays import Delayed
 
 Limit = Annotated[int, typer.Option("-n", "--limit", min=1, max=1_000, help="Most to show.")]
 Skip = Annotated[int, typer.Option(min=0, help="How many to leave out first.")]
@@ -27,7 +28,7 @@ DelayText = Annotated[
     str | None, typer.Option("-d", "--delay", help='How long from now, e.g. "5s" or "1h30m".')
 ]
 DeliverAt = Annotated[
-    str | None, typer.Option("--deliver-at", help="When, e.g. 2026-01-31T12:00:00Z.")
+    str | None, typer.Option("--deliver-at", help="When, e.g. 2026-01-31T12:00:00Z or +1h.")
 ]
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -90,7 +91,7 @@ def reschedule(
 ) -> None:
     """Give a waiting message another time."""
     partition, offset = read_place(place, id)
-    at = None if deliver_at is None else read_moment(deliver_at, name="--deliver-at")
+    at = None if deliver_at is None else read_time(deliver_at, name="--deliver-at")
     if (delay is None) == (at is None):
         raise usage("give --delay or --deliver-at, one of them")
     with session.connect() as client:
@@ -113,19 +114,6 @@ def read_place(place: str | None, name: str | None) -> tuple[int | None, int | N
     if not colon or not partition.isdecimal() or not offset.isdecimal():
         raise usage(f"{place}: write it as PARTITION:OFFSET, for example 0:42")
     return int(partition), int(offset)
-
-
-def read_moment(text: str, *, name: str) -> datetime:
-    """Read a time; one without a zone is local."""
-    try:
-        return _EPOCH + timedelta(microseconds=parse_time_us(text))
-    except (ValueError, OverflowError):
-        try:
-            return datetime.fromisoformat(text).astimezone(UTC)
-        except (ValueError, OverflowError) as error:
-            raise usage(
-                f"{name} {text}: not a time", "write for example 2026-01-31T12:00:00Z"
-            ) from error
 
 
 def _show(session: Session, found: "list[Delayed]", empty: str = "nothing to show") -> None:

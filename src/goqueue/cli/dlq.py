@@ -12,14 +12,14 @@ from goqueue.base.units import US_PER_MS
 from goqueue.cli.failure import Failure
 from goqueue.cli.message_format import moment, plain_message
 from goqueue.cli.output import Grid, count, print_data, print_grid, remark, say
-from goqueue.cli.position import read_position
+from goqueue.cli.position import read_time
 from goqueue.cli.progress import messages_bar
 from goqueue.cli.session import Common, Session, add_common_options, command, confirm
 from goqueue.cli.terminal import text_of
 from goqueue.wire.times import format_time_us
 
 if TYPE_CHECKING:
-    from goqueue.client.dlq import Chosen, DeadLetter, RedriveTrial
+    from goqueue.client.admin.dlq import Chosen, DeadLetter, RedriveTrial
     from goqueue.wire.dlq_calls import RedriveState
 
 COMPLETION_SECONDS: Final = 1.0
@@ -219,6 +219,9 @@ def purge(
             if dry_run:
                 _tell_trial(session, trial, verb="be gone")
                 return
+            if not trial.matched and not trial.is_cut:
+                _tell_nothing(session, topic, trial)
+                return
             at_least = "at least " if trial.is_cut else ""
             letters = count(trial.matched, "dead letter")
             confirm(f"{at_least}{letters} of {topic} will be gone.", is_forced=False)
@@ -277,9 +280,7 @@ def _chosen(
 
 
 def _time(name: str, text: str) -> object:
-    from datetime import UTC, datetime  # noqa: PLC0415 - only where a time is given
-
-    return read_position(f"@{text}", name=f"--{name}", now=datetime.now(UTC))
+    return read_time(text, name=f"--{name}")
 
 
 def _me() -> str:
@@ -338,8 +339,19 @@ def _tell_trial(session: Session, trial: "RedriveTrial", *, verb: str) -> None:
         _print_letters(trial.sample)
 
 
-def _tell_job(session: Session, topic: str, state: "RedriveState") -> None:
+def _tell_nothing(session: Session, topic: str, trial: "RedriveTrial") -> None:
+    """Say that nothing is meant, where nobody needs to be asked."""
     if session.is_table:
+        is_empty = not trial.unmatched
+        say(f"{topic} has no dead letters" + ("" if is_empty else " that fit; nothing was done"))
+    else:
+        _tell_trial(session, trial, verb="be gone")
+
+
+def _tell_job(session: Session, topic: str, state: "RedriveState") -> None:
+    if session.is_table and not state.id:
+        say(f"{topic} has no dead letters")
+    elif session.is_table:
         done = {"redrive": "went back", "purge": "thrown away"}[state.kind]
         letters = count(state.moved, "dead letter")
         say(f"{state.kind} {state.id} {state.state}: {letters} of {topic} {done}")
@@ -353,7 +365,7 @@ def _tell_job(session: Session, topic: str, state: "RedriveState") -> None:
 
 def _plain_job(state: "RedriveState") -> dict[str, object]:
     return {
-        "id": state.id,
+        "id": state.id or None,
         "kind": state.kind,
         "state": state.state,
         "target": state.target or None,

@@ -22,7 +22,15 @@ EXIT_CODES: Final = (
 )
 
 _HINTS: Final = {
-    "topic_not_found": "`goqueue topic list` shows the topics there are",
+    "topic_not_found": "`goqueue topic list` shows the topics, `goqueue topic create` makes one",
+    "partition_not_found": "`goqueue topic describe` shows the partitions there are",
+    "group_not_found": "`goqueue group list` shows the groups there are",
+    "subject_not_found": "`goqueue schema list` shows the subjects there are",
+    "version_not_found": "`goqueue schema list SUBJECT` shows the versions there are",
+    "unknown_producer": "`goqueue tx list` shows the transactional ids there are",
+    "trace_not_found": "`goqueue trace list` shows what is kept, `trace stats` how much is traced",
+    "delayed_not_found": "`goqueue delayed list` shows what waits for its time",
+    "redrive_not_found": "`goqueue dlq history` shows the redrives and purges there were",
     "topic_exists": "`goqueue topic describe` shows it, `goqueue topic config` changes it",
     "connection_lost": "is it running? `goqueue serve` starts a broker, --server names another one",
     "deadline_exceeded": "--timeout 60s waits longer; `goqueue doctor` looks for the cause",
@@ -33,8 +41,16 @@ _HINTS: Final = {
     "pipeline_running": "`goqueue pipeline status` tells how it stands, `stop` ends it",
     "pipeline_unknown": "`goqueue pipeline list` shows those there are, --state names the folder",
     "spark_missing": "pip install 'goqueue[spark]' brings PySpark and a Java",
+    "wrong_port": "--server names the native port, which `goqueue serve` prints when it starts",
     "protocol_error": "something that is not GoQueue seems to listen at this address",
 }
+_REWORDED: Final = (
+    ("Value error, ", ""),
+    ("Input should be a valid integer, unable to parse string as an integer", "not a number"),
+    ("Input should be a valid number, unable to parse string as a number", "not a number"),
+    ("Input should be", "must be"),
+)
+"""What the library that reads arguments says, in the words of the other errors."""
 _UNREACHABLE_CODES: Final = frozenset({"connection_lost", "deadline_exceeded"})
 
 
@@ -77,6 +93,8 @@ def translate(error: Exception) -> Failure:
 
 def _first_lower(text: str) -> str:
     joined = " ".join(text.split()).rstrip(".")
+    for said, meant in _REWORDED:
+        joined = joined.replace(said, meant)
     return joined[:1].lower() + joined[1:]
 
 

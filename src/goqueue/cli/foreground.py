@@ -25,8 +25,9 @@ from goqueue.cli.without_pandas import leave_out_pandas
 from goqueue.config.address import parse_address
 from goqueue.config.load import Loaded
 from goqueue.config.model import BrokerConfig
+from goqueue.observability.events import LogEvent
 from goqueue.observability.logging import configure_logging, get_logger
-from goqueue.transport.server import Server
+from goqueue.server import Server
 
 STOP_GRACE_MS: Final = 10 * SECOND_MS
 """Time for the last sync beyond what is waited for requests under way."""
@@ -42,7 +43,7 @@ def run_broker(loaded: Loaded, *, is_terminal: bool) -> None:
     _raise_file_limit()
     if not is_terminal:
         for warning in loaded.warnings:
-            log.warning("configuration", warning=warning)
+            log.warning(LogEvent.CONFIGURATION_WARNING, warning=warning)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_serve(config, is_terminal=is_terminal))
@@ -59,11 +60,12 @@ async def _serve(config: BrokerConfig, *, is_terminal: bool) -> None:
     signal.signal(signal.SIGTERM, lambda *_: loop.call_soon_threadsafe(stopping.set))
     server = Server(config)
     try:
-        await server.start()
+        await server.bind()
     except OSError as error:
         raise _cannot_listen(config, error) from error
+    await server.start()
     log.info(
-        "listening",
+        LogEvent.LISTENING,
         native=server.native_address,
         http=server.http_address,
         data_dir=config.data_dir,
@@ -80,7 +82,7 @@ async def _serve(config: BrokerConfig, *, is_terminal: bool) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     # Somebody who presses Ctrl-C again means it; what was acknowledged is on disk already.
     loop.remove_signal_handler(signal.SIGINT)
-    log.info("stopping", again="a second Ctrl-C stops at once")
+    log.info(LogEvent.BROKER_STOPPING, again="a second Ctrl-C stops at once")
     try:
         async with asyncio.timeout((config.shutdown_timeout_ms + STOP_GRACE_MS) / SECOND_MS):
             await server.stop()
@@ -137,7 +139,7 @@ def _why_not(text: str) -> str:
 
 def _welcome(config: BrokerConfig, *, native: str, http: str) -> None:
     """Tell a person what runs where, and what to try next."""
-    url = f"http://{reachable(http)}"
+    url = f"http://{http}"
     where = Table.grid(padding=(0, 2))
     for name, place, purpose in (
         ("native", native, "SDK and command line"),
@@ -146,7 +148,7 @@ def _welcome(config: BrokerConfig, *, native: str, http: str) -> None:
     ):
         where.add_row(name, Text(place, "bold"), purpose)
     program = "goqueue" if shutil.which("goqueue") else sys.argv[0]
-    server = "" if native == DEFAULT_SERVER else f" -s {reachable(native)}"
+    server = "" if native == DEFAULT_SERVER else f" -s {native}"
     body = Table.grid()
     body.add_row(where)
     body.add_row("\nTry in another terminal:")
@@ -159,10 +161,3 @@ def _welcome(config: BrokerConfig, *, native: str, http: str) -> None:
     body.add_row("\nCtrl-C stops the broker.")
     title = Text(f"GoQueue broker {config.node_id}")
     Console(file=sys.stderr).print(Panel(body, title=title, expand=False, padding=(1, 2)))
-
-
-def reachable(listener: str) -> str:
-    """Return an address that can be connected to from this machine."""
-    address = parse_address(listener)
-    everywhere = address.host in {"", "0.0.0.0", "::"}  # noqa: S104 - recognised, not bound
-    return str(address._replace(host="127.0.0.1") if everywhere else address)

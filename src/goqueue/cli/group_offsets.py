@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 TopicName = Annotated[str, typer.Option("-t", "--topic", help="Topic to begin anew in.")]
 ToText = Annotated[
     str | None,
-    typer.Option("--to", help="Where to begin: beginning, end, an offset, @time or @-1h."),
+    typer.Option("--to", help="Where to begin: beginning, end, an offset, a time or -1h."),
 ]
 ToEarliest = Annotated[bool, typer.Option("--to-earliest", help="Same as --to beginning.")]
 ToLatest = Annotated[bool, typer.Option("--to-latest", help="Same as --to end.")]
 ToTimestamp = Annotated[
-    str | None, typer.Option("--to-timestamp", help="Same as --to @TIME.", show_default=False)
+    str | None, typer.Option("--to-timestamp", help="Same as --to TIME.", show_default=False)
 ]
 PartitionNumbers = Annotated[
     list[int] | None,
@@ -157,7 +157,7 @@ def _position(
             text,
             "beginning" if to_earliest else None,
             "end" if to_latest else None,
-            None if timestamp is None else f"@{timestamp}",
+            None if timestamp is None else f"@{timestamp.removeprefix('@')}",
         )
         if one is not None
     ]

@@ -13,7 +13,6 @@ from goqueue.cli import (
     configuration,
     consume,
     delayed,
-    demo,
     dlq,
     doctor,
     group,
@@ -32,17 +31,23 @@ from goqueue.cli.failure import EXIT_CODES, INTERRUPTED, OK, asks_for_json, tell
 from goqueue.cli.session import OutputClosedError, add_common_options
 
 PROGRAM: Final = "goqueue"
+SHORTHANDS: Final = {"--version": "version", "-V": "version", "help": "--help"}
+"""What people try first with any program, and what it is called here."""
 ALIASES: Final = ("goqueue-cli", "goqueue-admin")
 
 ABOUT: Final = f"""GoQueue: a durable message broker, read as a stream or as a queue.
 
-Start a broker with `goqueue serve`, then try `goqueue topic create orders`. `goqueue demo` shows
-everything at work.
+Start a broker with `goqueue serve`, then try `goqueue topic create orders`.
 
 {EXIT_CODES}
 """
 
-app = typer.Typer(name=PROGRAM, pretty_exceptions_enable=False, rich_markup_mode="rich")
+app = typer.Typer(
+    name=PROGRAM,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 add_common_options(app, ABOUT)
 for noun in (
     serve,
@@ -57,7 +62,6 @@ for noun in (
     schema,
     pipeline,
     top,
-    demo,
     bench,
     verify,
     configuration,
@@ -76,6 +80,8 @@ def main() -> None:
 
 def run(arguments: list[str], *, program: str = PROGRAM) -> int:
     """Run one command; return the exit code. Whatever goes wrong is told in a line."""
+    if len(arguments) == 1:
+        arguments = [SHORTHANDS.get(arguments[0], arguments[0])]
     try:
         code = app(args=arguments, prog_name=program, standalone_mode=False)
     except OutputClosedError:

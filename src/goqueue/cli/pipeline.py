@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from goqueue.base.errors import GoQueueError
 from goqueue.cli import pipeline_jobs, pipeline_reports, pipeline_state
 from goqueue.cli.failure import Failure, usage
 from goqueue.cli.output import print_data, remark, say
@@ -18,21 +19,24 @@ from goqueue.cli.pipeline_options import (
     Remote,
     Started,
     State,
-    load_file,
     quiet_loggers,
     read_mode,
     started,
+    state_folder,
 )
-from goqueue.cli.pipeline_screen import LiveScreen, draw_graph, tell_run
+from goqueue.cli.pipeline_screen import LiveScreen, Schemas, draw_graph, tell_run
 from goqueue.cli.session import Session, add_common_options, command, knock
 from goqueue.cli.stop_wish import stop_wish
 
 if TYPE_CHECKING:
     from goqueue.spark.pipelines.graph import Graph
     from goqueue.spark.pipelines.load import Loaded
+    from goqueue.spark.pipelines.spec import Mode
     from goqueue.spark.pipelines.topics import NewTopic
 
 PORT_MAX: Final = 65_535
+SPARK_LOG: Final = "spark.log"
+"""Where Spark writes what nobody asked for, beside the state of the pipeline."""
 
 File = Annotated[Path, typer.Argument(help="A pipeline file, .yaml or .py.")]
 ModeOption = Annotated[
@@ -105,38 +109,51 @@ def plan(
     The file, the files and topics it names, its SQL as Spark understands it, and what a stream
     cannot do. Nothing is written anywhere.
     """
-    from goqueue.spark.pipelines.graph import plan as plan_graph  # noqa: PLC0415
-
     chosen = read_mode(mode)
-    loaded = load_file(file)
-    graph = plan_graph(loaded.pipeline, chosen)
+    loaded, graph, new_topics = _checked(session, file, chosen, quick=quick)
     if quick:
         _show_plan(session, graph, schemas={}, new=[])
         return
-    new_topics = _check_surroundings(session, loaded, graph)
     with started(session, loaded.pipeline, master=master, remote=remote, conf=conf) as spark:
-        from goqueue.spark.pipelines.run import analyse  # noqa: PLC0415 - loads PySpark
+        from goqueue.spark.pipelines.outputs import analyse  # noqa: PLC0415 - loads PySpark
 
         graph, bound = analyse(loaded, spark.around, chosen)
-        schemas = {name: rows.schema.simpleString() for name, rows in bound.clean.items()}
+        schemas = {
+            name: {one.name: one.dataType.simpleString() for one in rows.schema.fields}
+            for name, rows in bound.clean.items()
+        }
     _show_plan(session, graph, schemas=schemas, new=new_topics)
 
 
-def _check_surroundings(session: Session, loaded: "Loaded", graph: "Graph") -> "list[NewTopic]":
-    """Find out what is missing around a pipeline, all at once; return the topics it will make."""
+def _checked(
+    session: Session, file: Path, mode: "Mode", *, quick: bool = False
+) -> "tuple[Loaded, Graph, list[NewTopic]]":
+    """Find out all that is wrong with a file and missing around it, and raise it at once.
+
+    Returns the pipeline, how it hangs together, and the topics it will make.
+    """
     from goqueue.spark.pipelines.files import check_files  # noqa: PLC0415
-    from goqueue.spark.pipelines.problems import Problems  # noqa: PLC0415
+    from goqueue.spark.pipelines.graph import survey  # noqa: PLC0415
+    from goqueue.spark.pipelines.load import read  # noqa: PLC0415
     from goqueue.spark.pipelines.topics import check_topics, needs_broker, topics_on  # noqa: PLC0415
 
-    problems = Problems()
-    check_files(graph, problems)
+    reading = read(file)
+    loaded, problems = reading.loaded, reading.problems
+    graph = survey(loaded.pipeline, mode, problems, unreadable=reading.parsed.unreadable)
     new_topics: list[NewTopic] = []
-    if needs_broker(graph):
-        with connected(session, loaded) as client:
-            new_topics, missing = check_topics(graph, topics_on(client))
-        problems.found += missing.found
+    if not quick:
+        check_files(graph, problems)
+        if needs_broker(graph):
+            try:
+                with connected(session, loaded) as client:
+                    new_topics, missing = check_topics(graph, topics_on(client))
+                problems.found += missing.found
+            except GoQueueError:
+                # A broker that is away is the lesser problem of a file that is wrong.
+                if not problems.found:
+                    raise
     problems.check(name=f"pipeline {loaded.pipeline.name}")
-    return new_topics
+    return loaded, graph, new_topics
 
 
 def connected(session: Session, loaded: "Loaded") -> Any:  # noqa: ANN401 - loaded late
@@ -149,7 +166,7 @@ def connected(session: Session, loaded: "Loaded") -> Any:  # noqa: ANN401 - load
 
 
 def _show_plan(
-    session: Session, graph: "Graph", *, schemas: Mapping[str, str], new: "list[NewTopic]"
+    session: Session, graph: "Graph", *, schemas: Schemas, new: "list[NewTopic]"
 ) -> None:
     if session.is_table:
         draw_graph(graph, schemas, new)
@@ -161,7 +178,7 @@ def _show_plan(
             "what": graph.part(name).label,
             "inputs": list(graph.inputs[name]),
             "stream": name in graph.streams,
-            "schema": schemas.get(name),
+            "schema": _struct(schemas[name]) if name in schemas else None,
             "expectations": [
                 {"name": rule.name, "rule": rule.rule, "else": rule.otherwise.value}
                 for rule in pipeline.expectations.get(name, ())
@@ -185,6 +202,11 @@ def _show_plan(
     )
 
 
+def _struct(columns: Mapping[str, str]) -> str:
+    """Return columns as Spark writes a type."""
+    return f"struct<{','.join(f'{name}:{kind}' for name, kind in columns.items())}>"
+
+
 def run(
     session: Session,
     file: File,
@@ -200,17 +222,19 @@ def run(
 
     Ctrl-C and `goqueue pipeline stop` end it; nothing is lost or doubled by that.
     """
-    chosen = read_mode(mode)
-    loaded = load_file(file)
-    from goqueue.spark.pipelines.graph import plan as plan_graph  # noqa: PLC0415
-
-    graph = plan_graph(loaded.pipeline, chosen)
-    new_topics = _check_surroundings(session, loaded, graph)
-    log = _log_file(loaded, state)
+    loaded, _, new_topics = _checked(session, file, read_mode(mode))
+    folder = state_folder(loaded.pipeline.name, state)
     with (
+        # First of all: a second run must not wait for Spark to hear that it is one.
+        folder.lock(),
         stop_wish(signal.SIGINT, signal.SIGTERM, tell=_tell_wish) as stop,
         started(
-            session, loaded.pipeline, master=master, remote=remote, conf=conf, log=log
+            session,
+            loaded.pipeline,
+            master=master,
+            remote=remote,
+            conf=conf,
+            log=folder.path / SPARK_LOG,
         ) as spark,
     ):
         if new_topics:
@@ -219,16 +243,6 @@ def run(
             with connected(session, loaded) as client:
                 make_topics(client, new_topics)
         _run(session, loaded, spark, stop, mode=mode, file=file, state=state, port=metrics_port)
-
-
-def _log_file(loaded: "Loaded", state: Path | None) -> Path:
-    """Return where Spark writes what nobody asked for, beside the state of the pipeline."""
-    from goqueue.spark.pipelines.state import DEFAULT_ROOT, StateFolder  # noqa: PLC0415
-
-    root = Path(DEFAULT_ROOT) if state is None else state
-    folder = StateFolder(root, loaded.pipeline.name)
-    folder.path.mkdir(parents=True, exist_ok=True)
-    return folder.path / "spark.log"
 
 
 def _run(
@@ -245,7 +259,6 @@ def _run(
     from goqueue.spark.pipelines.metrics import PipelineMetrics  # noqa: PLC0415
     from goqueue.spark.pipelines.run import RunOptions  # noqa: PLC0415
     from goqueue.spark.pipelines.run import run as run_pipeline  # noqa: PLC0415
-    from goqueue.spark.pipelines.state import DEFAULT_ROOT  # noqa: PLC0415
 
     metrics = PipelineMetrics()
     if port is not None:
@@ -258,10 +271,11 @@ def _run(
 
         options = RunOptions(
             mode=read_mode(mode),
-            state_root=Path(DEFAULT_ROOT) if state is None else state,
+            state_root=state_folder(loaded.pipeline.name, state).root,
             file=str(file),
             watch=watch,
             stop=stop,
+            is_locked=True,
         )
         quiet_loggers()
         ended = run_pipeline(loaded, spark.around, options)

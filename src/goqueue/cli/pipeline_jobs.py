@@ -3,7 +3,8 @@
 import getpass
 import socket
 import threading
-from datetime import UTC, datetime
+from contextlib import nullcontext
+from datetime import UTC
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,9 +13,9 @@ import typer
 from goqueue.base.limits import PIPELINE_SQL_CHARACTERS_MAX, REDRIVES_DEFAULT
 from goqueue.cli.failure import usage
 from goqueue.cli.output import Grid, count, print_data, print_grid, remark, say
-from goqueue.cli.pipeline_options import Conf, Master, Remote, State, started
+from goqueue.cli.pipeline_options import Conf, Master, Remote, State, started, state_folder
 from goqueue.cli.pipeline_screen import tell_run
-from goqueue.cli.position import read_position
+from goqueue.cli.position import read_time
 from goqueue.cli.progress import messages_bar
 from goqueue.cli.session import Session, command
 
@@ -86,20 +87,28 @@ def replay(
         "where": " AND ".join(_conditions(key, topic, where)) or "true",
     }
     if name is not None:
-        blanks["name"] = name
+        from goqueue.base.names import check_name  # noqa: PLC0415
+
+        blanks["name"] = check_name(name, field="--name")
+    from goqueue.spark.pipelines.templates import replay_name  # noqa: PLC0415
+
     if not dry_run:
         with session.connect() as client:
             client.describe_topic(target)
-    with started(session, None, master=master, remote=remote, conf=conf) as spark:
+    folder = state_folder(name or replay_name(blanks), state)
+    with (
+        nullcontext() if dry_run else folder.lock(),
+        started(session, None, master=master, remote=remote, conf=conf) as spark,
+    ):
         from goqueue.spark.pipelines import jobs  # noqa: PLC0415 - loads PySpark
         from goqueue.spark.pipelines.run import RunOptions  # noqa: PLC0415
-        from goqueue.spark.pipelines.state import DEFAULT_ROOT  # noqa: PLC0415
 
         if dry_run:
             _tell_replay(session, jobs.replay_rows(spark.around, blanks))
             return
-        root = Path(DEFAULT_ROOT) if state is None else state
-        options = RunOptions(state_root=root, file=str(lake), stop=threading.Event())
+        options = RunOptions(
+            state_root=folder.root, file=str(lake), stop=threading.Event(), is_locked=True
+        )
         ended = jobs.replay(spark.around, blanks, rate=rate, options=options)
     tell_run(session, ended)
     if session.is_table and not any(query.rows for query in ended.queries.values()):
@@ -125,9 +134,7 @@ def _time(option: str, text: str | None) -> str:
     """Return a time as RFC 3339, empty if none is given."""
     if text is None:
         return ""
-    moment = read_position(f"@{text}", name=option, now=datetime.now(UTC))
-    assert isinstance(moment, datetime), "a position that begins with @ is a time"
-    return moment.astimezone(UTC).isoformat()
+    return read_time(text, name=option).astimezone(UTC).isoformat()
 
 
 def _tell_replay(session: Session, rows: Any) -> None:  # noqa: ANN401 - PySpark is loaded late

@@ -18,8 +18,8 @@ from goqueue.cli.session import Session
 
 if TYPE_CHECKING:
     from goqueue.spark.pipelines.bind import Surroundings
-    from goqueue.spark.pipelines.load import Loaded
     from goqueue.spark.pipelines.spec import Mode, Pipeline
+    from goqueue.spark.pipelines.state import StateFolder
 
 _SPARK = "Spark"
 SAID_LINES = 3
@@ -67,11 +67,11 @@ def read_mode(text: str) -> "Mode":
         raise usage(f"--mode {text}: must be one of {', '.join(Mode)}") from error
 
 
-def load_file(file: Path) -> "Loaded":
-    """Return the pipeline of a file."""
-    from goqueue.spark.pipelines.load import load  # noqa: PLC0415
+def state_folder(name: str, state: Path | None) -> "StateFolder":
+    """Return where a pipeline keeps how far it is."""
+    from goqueue.spark.pipelines.state import DEFAULT_ROOT, StateFolder  # noqa: PLC0415
 
-    return load(file)
+    return StateFolder(Path(DEFAULT_ROOT) if state is None else state, name)
 
 
 @contextmanager

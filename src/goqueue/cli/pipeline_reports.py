@@ -144,7 +144,7 @@ def _tell_traces(session: Session, found: "TraceReport") -> None:
             data[name] = [{"topic": one.topic, noun: one.what, **_figures(one)} for one in lines]
         print_data(session.output, data)
         return
-    say(f"{count(found.spans, 'span')} of about {count(found.traces, 'message')}")
+    say(f"{count(found.spans, 'span')} of {count(found.traces, 'message')}")
     if found.unreadable:
         remark(f"{count(found.unreadable, 'line')} could not be read")
     for _, noun, lines in tables:

@@ -17,15 +17,20 @@ if TYPE_CHECKING:
     from goqueue.spark.pipelines.state import RunState
     from goqueue.spark.pipelines.topics import NewTopic
 
-COLUMNS: Final = ("QUERY", "STATE", ">ROWS", ">ROWS/S", ">BATCHES", ">BATCH", ">LAG")
-SCHEMA_CHARACTERS: Final = 160
+COLUMNS: Final = ("QUERY", "STATE", ">ROWS", ">ROWS/S", ">BATCHES", ">BATCH", ">LAG", ">LATE")
+COLUMNS_SHOWN_MAX: Final = 100
+MESSAGE: Final = (
+    "topic", "partition", "offset", "timestamp", "key", "value", "headers", "priority",
+    "deliver_at",
+)  # fmt: skip
+"""What the connector says of every message, be it typed or not."""
+Schemas = Mapping[str, Mapping[str, str]]
+"""The columns of each part, with their types."""
 PLAIN_COLUMNS: Final = 240
 """How wide the drawing may be where it is read by a program or a file."""
 
 
-def draw_graph(
-    graph: "Graph", schemas: Mapping[str, str], new_topics: "Sequence[NewTopic]"
-) -> None:
+def draw_graph(graph: "Graph", schemas: Schemas, new_topics: "Sequence[NewTopic]") -> None:
     """Draw a pipeline from its sinks down to its sources."""
     from rich.console import Console  # noqa: PLC0415 - takes time to load
     from rich.text import Text  # noqa: PLC0415
@@ -50,9 +55,7 @@ def draw_graph(
         remark(f"{name} is not used by any sink")
 
 
-def _branch(
-    tree: "Tree", graph: "Graph", name: str, schemas: Mapping[str, str], shown: set[str]
-) -> None:
+def _branch(tree: "Tree", graph: "Graph", name: str, schemas: Schemas, shown: set[str]) -> None:
     from rich.text import Text  # noqa: PLC0415
 
     is_source = name in graph.pipeline.sources
@@ -72,11 +75,20 @@ def _branch(
         note.append(f"  else {rule.otherwise.value}", style="dim")
         branch.add(note)
     if name in schemas:
-        kind = schemas[name].removeprefix("struct<").removesuffix(">")
-        cut = kind if len(kind) <= SCHEMA_CHARACTERS else f"{kind[:SCHEMA_CHARACTERS]}…"
-        branch.add(Text(cut.replace(",", ", "), style="dim"))
+        branch.add(Text(escape(columns_text(schemas[name])), style="dim"))
     for one in graph.inputs[name]:
         _branch(branch, graph, one, schemas, shown)
+
+
+def columns_text(columns: Mapping[str, str]) -> str:
+    """Return columns with their types; those that every message has are one word, behind them."""
+    are_messages = all(name in columns for name in MESSAGE)
+    own = [f"{name} {kind}" for name, kind in columns.items() if name not in MESSAGE]
+    if not are_messages:
+        own = [f"{name} {kind}" for name, kind in columns.items()]
+    more = [f"… {len(own) - COLUMNS_SHOWN_MAX} more"] if len(own) > COLUMNS_SHOWN_MAX else []
+    rest = ["the columns of a message"] if are_messages else []
+    return ", ".join([*own[:COLUMNS_SHOWN_MAX], *more, *rest])
 
 
 def rows_of(state: "RunState") -> list[tuple[object, ...]]:
@@ -90,6 +102,7 @@ def rows_of(state: "RunState") -> list[tuple[object, ...]]:
             query.batches,
             format_duration_ms(query.batch_ms) if query.batches else "-",
             "-" if query.lag_rows is None else f"{query.lag_rows:,}",
+            f"{query.late_rows:,}",
         )
         for name, query in state.queries.items()
     ]

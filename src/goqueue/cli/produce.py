@@ -12,10 +12,10 @@ import typer
 
 from goqueue.base.errors import GoQueueError
 from goqueue.base.units import format_size_bytes
-from goqueue.cli.delayed import read_moment
 from goqueue.cli.failure import Failure, usage
 from goqueue.cli.message_input import MessageLines, Outgoing, Style, split_lines
 from goqueue.cli.output import count, print_data, remark, say
+from goqueue.cli.position import read_time
 from goqueue.cli.progress import bytes_bar
 from goqueue.cli.session import Session, command
 from goqueue.cli.topic import TopicArgument
@@ -72,7 +72,8 @@ PriorityName = Annotated[
     str | None, typer.Option(help="critical, high, normal, low or background.")
 ]
 Headers = Annotated[
-    list[str] | None, typer.Option("--header", metavar="NAME=VALUE", help="Header; repeatable.")
+    list[str] | None,
+    typer.Option("-H", "--header", metavar="NAME=VALUE", help="Header; repeatable."),
 ]
 DelayText = Annotated[
     str | None,
@@ -80,7 +81,9 @@ DelayText = Annotated[
 ]
 DeliverAt = Annotated[
     str | None,
-    typer.Option("--deliver-at", help="Hide messages until then, e.g. 2026-01-31T12:00:00Z."),
+    typer.Option(
+        "--deliver-at", help="Hide messages until then, e.g. 2026-01-31T12:00:00Z or +1h."
+    ),
 ]
 DelayId = Annotated[
     str | None, typer.Option("--delay-id", help="Name to cancel or reschedule a message by.")
@@ -130,7 +133,7 @@ def produce(
         priority=priority,
         partition=None if partition < 0 else partition,
         delay=delay,
-        deliver_at=None if deliver_at is None else read_moment(deliver_at, name="--deliver-at"),
+        deliver_at=None if deliver_at is None else read_time(deliver_at, name="--deliver-at"),
         delay_id=delay_id,
     )
     codec = None if compression is Compression.NONE else compression.value

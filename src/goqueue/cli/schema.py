@@ -216,8 +216,10 @@ def delete(
 ) -> None:
     """Delete a version, or a subject with all of them."""
     what = f"subject {subject}" + (f" version {version}" if version else "")
-    confirm(f"{what} will be {'gone for good' if permanent else 'hidden'}.", is_forced=force)
     with session.connect() as client:
+        # Nobody is asked about something that is not there.
+        client.schemas.subjects(subject, deleted=permanent)
+        confirm(f"{what} will be {'gone for good' if permanent else 'hidden'}.", is_forced=force)
         gone = client.schemas.delete(subject, version, permanent=permanent)
     if session.is_table:
         say(f"{what} deleted")

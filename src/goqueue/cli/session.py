@@ -15,6 +15,7 @@ from goqueue.base.errors import ConnectionLostError
 from goqueue.base.units import SECOND_MS, parse_duration_ms
 from goqueue.cli.contexts import DEFAULT_SERVER, Contexts, Target, load_contexts
 from goqueue.cli.failure import Failure, usage
+from goqueue.cli.help_text import keep_brackets, literal
 from goqueue.cli.output import Grid, Output, print_data, print_grid
 from goqueue.config.address import parse_address
 
@@ -292,7 +293,7 @@ def add_common_options(app: typer.Typer, text: str) -> None:
         typer_context.obj = Common(**cast("Any", given)).over(typer_context.obj)
 
     _dress(callback, callback, [_CONTEXT_PARAMETER, *_parameters(_COMMON)])
-    app.callback(help=text, no_args_is_help=True)(callback)
+    app.callback(help=literal(text), no_args_is_help=True)(callback)
 
 
 def _dress(
@@ -300,7 +301,9 @@ def _dress(
     function: Callable[..., None],
     parameters: list[inspect.Parameter],
 ) -> None:
-    wrapper.__doc__ = function.__doc__
+    wrapper.__doc__ = literal(function.__doc__ or "")
+    for parameter in parameters:
+        keep_brackets(parameter.annotation)
     wrapper.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     cast("Any", wrapper).__signature__ = inspect.Signature(parameters)
 

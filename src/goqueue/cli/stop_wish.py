@@ -24,6 +24,18 @@ def stop_wish(
     before = {number: signal.signal(number, wish) for number in numbers}
     try:
         yield stop
+    except Exception as error:
+        # Spark takes Ctrl-C for itself, and its bridge to Java fails by that in a way of its own.
+        if is_interrupt(error):
+            raise KeyboardInterrupt from error
+        raise
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def is_interrupt(error: BaseException | None) -> bool:
+    """Return True if an error was caused by Ctrl-C."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None

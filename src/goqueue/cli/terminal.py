@@ -2,6 +2,8 @@
 
 import os
 import re
+import shutil
+import sys
 from typing import Final, TextIO
 
 # Control characters, and those that reorder or break lines: what a message may do to a terminal.
@@ -27,6 +29,13 @@ def text_of(content: bytes) -> str:
 def is_coloured(stream: TextIO) -> bool:
     """Tell whether colours are welcome on a stream."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def looked_at_width() -> int | None:
+    """Return how many characters of stdout fit a line; None where a program reads it."""
+    if sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdecimal():
+        return shutil.get_terminal_size().columns
+    return None
 
 
 def style(text: str, code: str, stream: TextIO) -> str:

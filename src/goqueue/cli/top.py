@@ -10,7 +10,7 @@ from goqueue.base.units import SECOND_MS
 from goqueue.cli.failure import usage
 from goqueue.cli.output import print_data
 from goqueue.cli.session import Session, command, read_timeout_ms
-from goqueue.cli.top_rates import Sight, sight_of, tell
+from goqueue.cli.top_rates import TopView, sight_of, tell
 from goqueue.cli.top_screen import draw, draw_plain
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def _watch(session: Session, client: "goqueue.Client", seconds: float) -> None:
 
     console = Console()
     before: Overview = client.overview()
-    sight: Sight = sight_of(before, before)
+    sight: TopView = sight_of(before, before)
     with Live(console=console, screen=True, auto_refresh=False) as live:
         while True:
             live.update(draw(sight, console.size, session.address), refresh=True)

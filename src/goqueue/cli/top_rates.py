@@ -42,7 +42,7 @@ class GroupSight:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sight:
+class TopView:
     """Everything there is to see; the busiest first."""
 
     node_id: str
@@ -53,14 +53,14 @@ class Sight:
     groups: list[GroupSight]
 
 
-def sight_of(before: "Overview", now: "Overview") -> Sight:
+def sight_of(before: "Overview", now: "Overview") -> TopView:
     """Return how things stand and how fast they moved since."""
     seconds = max(now.at_ms - before.at_ms, 1) / SECOND_MS
     topics_before = {one.name: one for one in before.topics}
     groups_before = {one.name: one for one in before.groups}
     topics = [_topic(one, topics_before.get(one.name, one), seconds) for one in now.topics]
     groups = [_group(one, groups_before.get(one.name, one), seconds) for one in now.groups]
-    return Sight(
+    return TopView(
         node_id=now.node_id,
         uptime_ms=now.uptime_ms,
         rate_in=round(sum(one.rate_in for one in topics), 1),
@@ -70,7 +70,7 @@ def sight_of(before: "Overview", now: "Overview") -> Sight:
     )
 
 
-def tell(sight: Sight) -> dict[str, object]:
+def tell(sight: TopView) -> dict[str, object]:
     """Return it as plain values."""
     return asdict(sight)
 

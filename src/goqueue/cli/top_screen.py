@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 from goqueue.base.units import SECOND_MS, format_duration_ms, format_size_bytes
 from goqueue.cli.output import Grid, print_grid, say
 from goqueue.cli.terminal import escape
-from goqueue.cli.top_rates import GroupSight, Sight, TopicSight
+from goqueue.cli.top_rates import GroupSight, TopicSight, TopView
 
 if TYPE_CHECKING:
     from rich.console import ConsoleDimensions, Group
@@ -64,7 +64,7 @@ GROUP_COLUMNS: Final[Sequence[Column[GroupSight]]] = (
 )
 
 
-def headline(sight: Sight, address: str) -> str:
+def headline(sight: TopView, address: str) -> str:
     """Return the first line."""
     uptime = format_duration_ms(sight.uptime_ms // SECOND_MS * SECOND_MS)
     return (
@@ -73,7 +73,7 @@ def headline(sight: Sight, address: str) -> str:
     )
 
 
-def draw(sight: Sight, size: "ConsoleDimensions", address: str) -> "Group":
+def draw(sight: TopView, size: "ConsoleDimensions", address: str) -> "Group":
     """Return what is shown on a terminal of this size: never wider, never longer."""
     from rich.console import Group  # noqa: PLC0415 - loaded by those who watch only
     from rich.text import Text  # noqa: PLC0415
@@ -116,7 +116,7 @@ def fit(columns: Sequence[Column[T]], width: int) -> Sequence[Column[T]]:
     return columns
 
 
-def draw_plain(sight: Sight) -> None:
+def draw_plain(sight: TopView) -> None:
     """Print both tables once, whole."""
     say(headline(sight, ""))
     print_grid(_grid("TOPIC", TOPIC_COLUMNS, sight.topics, "no topics yet"))

@@ -178,7 +178,7 @@ def describe(session: Session, name: TopicArgument) -> None:
             one.partition,
             one.start_offset,
             one.end_offset,
-            one.end_offset - one.start_offset,
+            one.messages,
             format_size_bytes(one.size_bytes),
         )
         for one in state.partitions
@@ -190,7 +190,7 @@ def delete(session: Session, name: TopicArgument, force: Force = False) -> None:
     """Delete a topic with all its messages."""
     with session.connect() as client:
         state = client.describe_topic(name)
-        messages = sum(one.end_offset - one.start_offset for one in state.partitions)
+        messages = sum(one.messages for one in state.partitions)
         confirm(f"{name} and its {count(messages, 'message')} will be gone.", is_forced=force)
         client.delete_topic(name)
     if session.is_table:
@@ -199,9 +199,18 @@ def delete(session: Session, name: TopicArgument, force: Force = False) -> None:
         print_data(session.output, {"deleted": True, "name": name})
 
 
-def config(session: Session, name: TopicArgument, changes: Changes = None) -> None:
-    """Show or change the settings of a topic, e.g. retention_ms=7d durability=interval:1s."""
-    settings = read_settings(changes or [])
+def config(
+    session: Session,
+    name: TopicArgument,
+    changes: Changes = None,
+    *,
+    assigned: Assigned = None,
+) -> None:
+    """Show or change the settings of a topic, e.g. retention_ms=7d durability=interval:1s.
+
+    --set retention_ms=7d does the same, as with `topic create`.
+    """
+    settings = read_settings([*(changes or []), *(assigned or [])])
     with session.connect() as client:
         if settings:
             state = client.configure_topic(name, **settings)
@@ -256,6 +265,8 @@ def read_settings(texts: list[str]) -> dict[str, str | float]:
             raise usage(f"{text}: write a setting as key=value, for example retention_ms=7d")
         if key in _OWN_WORDS:
             raise usage(f"{key} is not a setting", "the number of partitions is set at creation")
+        if settings.get(key, value) != value:
+            raise usage(f"{key} is given twice, as {settings[key]} and as {value}")
         settings[key] = value
     return settings
 
@@ -265,7 +276,7 @@ def _plain(state: "TopicState") -> dict[str, object]:
     return {
         "name": state.name,
         "created_at": format_time_us(state.created_ms * US_PER_MS),
-        "messages": sum(one.end_offset - one.start_offset for one in parts),
+        "messages": sum(one.messages for one in parts),
         "size_bytes": sum(one.size_bytes for one in parts),
         "settings": dict(state.settings),
         "partitions": [

@@ -11,11 +11,12 @@ from typer.core import TyperGroup
 from goqueue.base.errors import InvalidRequestError
 from goqueue.base.limits import TRACE_PAGE_MAX
 from goqueue.base.units import NS_PER_MS, NS_PER_US, SECOND_MS
-from goqueue.cli.delayed import read_moment
 from goqueue.cli.failure import usage
 from goqueue.cli.message_format import moment
 from goqueue.cli.output import Grid, print_data, print_pairs, remark
+from goqueue.cli.position import read_time
 from goqueue.cli.session import Session, add_common_options, command, read_timeout_ms
+from goqueue.cli.terminal import looked_at_width
 from goqueue.cli.trace_timeline import draw_timeline, duration_text, span_line
 from goqueue.wire.times import format_time_us
 
@@ -41,7 +42,7 @@ Status = Annotated[
     typer.Option("--status", help="in_progress, completed, failed, retrying, delayed or expired."),
 ]
 Start = Annotated[
-    str | None, typer.Option("--start", help="Not over before, e.g. 2026-01-31T12:00:00Z.")
+    str | None, typer.Option("--start", help="Not over before, e.g. 2026-01-31T12:00:00Z or -1h.")
 ]
 End = Annotated[str | None, typer.Option("--end", help="Begun by this time.")]
 Least = Annotated[
@@ -98,7 +99,7 @@ def get(session: Session, id: TraceId) -> None:  # noqa: A002
     with session.connect() as client:
         found = client.find_trace(id.lower())
     if session.is_table:
-        draw_timeline(found)
+        draw_timeline(found, looked_at_width())
     else:
         spans = [_plain_span(span) for span in found.spans]
         print_data(session.output, {**_plain(found), "spans": spans})
@@ -130,8 +131,8 @@ def search(
                 key=None if key is None else key.encode(),
                 group=consumer_group,
                 status=status,
-                start=None if start is None else read_moment(start, name="--start"),
-                end=None if end is None else read_moment(end, name="--end"),
+                start=None if start is None else read_time(start, name="--start"),
+                end=None if end is None else read_time(end, name="--end"),
                 min_duration=min_duration,
                 max_duration=max_duration,
             )

@@ -2,11 +2,11 @@
 
 from functools import partial
 
-from goqueue.client.blocking import BlockingLink
-from goqueue.client.chunks import ChunkSource
-from goqueue.client.consumer_channel import SocketChannel
-from goqueue.client.link import NativeLink
-from goqueue.client.loop_thread import LoopThread
+from goqueue.client.aio.link import NativeLink
+from goqueue.client.blocking.channel import SocketChannel
+from goqueue.client.blocking.chunks import ChunkSource
+from goqueue.client.blocking.link import BlockingLink
+from goqueue.client.blocking.loop_thread import LoopThread
 from goqueue.client.sync import Client
 
 
@@ -21,7 +21,7 @@ def connect(
         link,
         thread,
         open_source=lambda: ChunkSource(open_link(), timeout_s=timeout),
-        open_channel=lambda: SocketChannel(address, timeout_s=timeout, api_key=api_key),
+        open_channel=lambda: SocketChannel(open_link()),
         open_link=open_link,
         timeout_s=timeout,
     )

@@ -1,10 +1,11 @@
 """Where to listen or connect, as people write it: ``127.0.0.1:7070``, ``[::1]:7070``, ``:7070``."""
 
 import re
+from ipaddress import ip_address
 from typing import Final, NamedTuple
 
 PORT_MAX: Final = 65_535
-LOOPBACK_NAMES: Final = frozenset({"localhost", "::1"})
+LOCALHOST: Final = "localhost"
 _ADDRESS: Final = re.compile(r"(?:\[([0-9A-Fa-f:.%\w]+)\]|([\w.-]*)):(\d{1,5})", re.ASCII)
 
 
@@ -17,10 +18,18 @@ class Address(NamedTuple):
     @property
     def is_loopback(self) -> bool:
         """Tell whether only this machine can reach it."""
-        return self.host in LOOPBACK_NAMES or self.host.startswith("127.")
+        return self.host.lower() == LOCALHOST or is_loopback(self.host)
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether this is an address of the loopback; no name is one, whatever it begins with."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def parse_address(text: str) -> Address:

@@ -24,6 +24,7 @@ DEFAULT: Final = "default"
 
 _PREFIXES: Final = (
     "GOQUEUE_BROKER_",
+    "GOQUEUE_HTTP_",
     "GOQUEUE_LISTENERS_",
     "GOQUEUE_LIMITS_",
     "GOQUEUE_LOG_",
@@ -34,13 +35,24 @@ _LATER: Final = (
     "GOQUEUE_LISTENERS_INTERNAL",
     "GOQUEUE_GRPC_",
     "GOQUEUE_CLUSTER_",
+    "GOQUEUE_TRUSTED_PROXIES",
+)
+"""Variables that mean something to GoQueue, but nothing to this version of it."""
+
+_LOCKS: Final = (
     "GOQUEUE_TLS_",
     "GOQUEUE_AUTH_",
     "GOQUEUE_ACL_",
     "GOQUEUE_API_ROOT_KEY",
-    "GOQUEUE_TRUSTED_PROXIES",
+    "GOQUEUE_AUDIT_",
+    "GOQUEUE_ENCRYPTION_",
+    "GOQUEUE_SECURITY_",
+    "GOQUEUE_TENANCY_",
 )
-"""Variables that mean something to GoQueue, but nothing to this version of it."""
+"""The same, where who sets them asks for protection that this version does not have."""
+
+_NOT_ASKED_FOR: Final = frozenset({"", "false", "off", "no", "0", "none"})
+"""Values of such a variable that ask for nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +104,8 @@ def load_config(
     }
     if "data_dir" in values or "data_dir" not in given:
         _check_directory(values, sources["data_dir"], problems)
-    _check_listeners(values, sources["http_listener"], problems)
+    _check_listeners(values, sources, problems)
+    problems += _missing_locks(environment)
     if problems:
         raise InvalidConfigError(_numbered(problems))
     config: BrokerConfig = msgspec.structs.replace(BrokerConfig(), **values)
@@ -100,7 +113,7 @@ def load_config(
         config=config,
         sources=sources,
         file=str(path) if path is not None else None,
-        warnings=(*_strange_variables(environment), *_open_doors(config)),
+        warnings=tuple(_strange_variables(environment)),
     )
 
 
@@ -195,12 +208,36 @@ def _check_directory(values: Mapping[str, Value], source: str, problems: list[st
         problems.append(f"data_dir: {fault} ({source})")
 
 
-def _check_listeners(values: Mapping[str, Value], source: str, problems: list[str]) -> None:
+def _check_listeners(
+    values: Mapping[str, Value], sources: Mapping[str, str], problems: list[str]
+) -> None:
+    """Without authentication a listener is for this machine only, and nothing overrides that."""
     defaults = BrokerConfig()
     native = parse_address(str(values.get("native_listener", defaults.native_listener)))
     http = parse_address(str(values.get("http_listener", defaults.http_listener)))
     if native == http and http.port:
+        source = sources["http_listener"]
         problems.append(f"listeners.http: {http} is also listeners.native ({source})")
+    for key, field, address in (
+        ("listeners.native", "native_listener", native),
+        ("listeners.http", "http_listener", http),
+    ):
+        if not address.is_loopback:
+            problems.append(
+                f"{key}: {address} can be reached from other machines, and this version asks"
+                " nobody who they are; listen on 127.0.0.1, and let others come through an SSH"
+                f" tunnel or a proxy on this machine that authenticates them ({sources[field]})"
+            )
+
+
+def _missing_locks(environment: Mapping[str, str]) -> Iterator[str]:
+    for name in sorted(environment):
+        asks = environment[name].strip().lower() not in _NOT_ASKED_FOR
+        if name.startswith(_LOCKS) and name not in BY_ENVIRONMENT and asks:
+            yield (
+                f"{name} is set, but this version has no such protection; a broker that"
+                " starts without it would be open (environment)"
+            )
 
 
 # Second looks.
@@ -214,15 +251,3 @@ def _strange_variables(environment: Mapping[str, str]) -> Iterator[str]:
             yield f"{name} is set, but has no effect in this version"
         elif name.startswith(_PREFIXES):
             yield f"{name} is set, but there is no such setting{_nearest(name, BY_ENVIRONMENT)}"
-
-
-def _open_doors(config: BrokerConfig) -> Iterator[str]:
-    for key, text in (
-        ("listeners.native", config.native_listener),
-        ("listeners.http", config.http_listener),
-    ):
-        if not parse_address(text).is_loopback:
-            yield (
-                f"{key} {text} can be reached from other machines, and whoever reaches it may"
-                " read, write and delete everything"
-            )

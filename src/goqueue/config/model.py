@@ -21,6 +21,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     node_id: str = "node-1"
     http_listener: str = "127.0.0.1:8080"
     native_listener: str = "127.0.0.1:7070"
+    http_hosts: str = ""
     log_level: str = "info"
     log_format: str = "auto"
     connections_max: int = CONNECTIONS_MAX

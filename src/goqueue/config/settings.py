@@ -36,6 +36,7 @@ NODE_ID_CHARACTERS_MAX: Final = 249
 
 _INTEGER: Final = re.compile(r"\d{1,15}", re.ASCII)
 _FRACTION: Final = re.compile(r"\d{0,3}\.?\d{1,9}(e-\d{1,2})?", re.ASCII)
+_HOST_NAME: Final = re.compile(r"[a-z0-9_]([a-z0-9_.-]{0,251}[a-z0-9_])?", re.ASCII)
 _URL: Final = re.compile(r"https?://[!-~]{1,2000}", re.ASCII)
 
 Value = str | int | float
@@ -156,6 +157,20 @@ def _exporters(value: object) -> str:
     return ",".join(dict.fromkeys(names))
 
 
+def _hosts(value: object) -> str:
+    """Read names of hosts with commas between; none at all is a choice, too."""
+    if value is None or (isinstance(value, str) and not value.strip()):
+        return ""
+    names = [
+        _text(name).strip().lower()
+        for name in (value if isinstance(value, list) else _text(value).split(","))
+    ]
+    for name in names:
+        if not _HOST_NAME.fullmatch(name):
+            raise ValueError(f"{name!r} is not the name of a host, such as broker.example")
+    return ",".join(dict.fromkeys(names))
+
+
 def _url(value: object) -> str:
     text = _text(value)
     if not _URL.fullmatch(text):
@@ -206,6 +221,16 @@ SETTINGS: Final = (
         flag="--http",
         meaning="address of HTTP; port 0 takes a free one",
         read=_listener,
+    ),
+    Setting(
+        field="http_hosts",
+        key="http.hosts",
+        environment="GOQUEUE_HTTP_HOSTS",
+        flag=None,
+        meaning="names HTTP clients may call this broker by, with commas between; addresses,"
+        " localhost and the node's id always may",
+        read=_hosts,
+        show=lambda value: str(value) or "none",
     ),
     Setting(
         field="log_level",
@@ -361,6 +386,5 @@ SETTINGS: Final = (
 )
 """Every setting, in the order in which people meet them."""
 
-BY_FIELD: Final = {setting.field: setting for setting in SETTINGS}
 BY_KEY: Final = {setting.key: setting for setting in SETTINGS}
 BY_ENVIRONMENT: Final = {setting.environment: setting for setting in SETTINGS}

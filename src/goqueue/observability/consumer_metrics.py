@@ -1,7 +1,7 @@
 """The counters of what groups take and settle."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 from prometheus_client import Histogram
@@ -27,7 +27,7 @@ class Part(Protocol):
         ...
 
     @property
-    def message_bytes(self) -> int:
+    def size(self) -> int:
         """How many bytes."""
         ...
 
@@ -108,7 +108,7 @@ class ConsumerMetrics:
             rows = part.rows
             total += rows
             self._of(self._consumed, topic, group).inc(rows)
-            self._of(self._consumed_bytes, topic, group).inc(part.message_bytes)
+            self._of(self._consumed_bytes, topic, group).inc(part.size)
         self._of(self._batch_size, group).observe(total)
         self.count("tracked", total)
 
@@ -127,12 +127,13 @@ class ConsumerMetrics:
         self.count("expired", count)
 
     def committed(
-        self, group: str, offsets: Mapping[TopicPartition, object], *, seconds: float
+        self, group: str, partitions: Collection[TopicPartition], *, seconds: float
     ) -> None:
         """Count offsets that were committed."""
-        for partition in offsets:
+        for partition in partitions:
             self._commits.labels(partition.topic, group).inc()
-        self._commit_latency.labels(group).observe(seconds)
+        if partitions:
+            self._commit_latency.labels(group).observe(seconds)
 
     def commit_failed(self, group: str, topics: Iterable[str], error_type: str) -> None:
         """Count a commit that was refused."""

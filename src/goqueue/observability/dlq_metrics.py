@@ -74,6 +74,7 @@ class DlqMeter:
 
     def forget(self, topic: str) -> None:
         """Drop the series of a deleted topic."""
+        self._by_topic.pop(topic, None)
         for metric in (self._dead_lettered, self._redriven, self._move_errors):
             metric.remove_by_labels({"topic": topic})
 

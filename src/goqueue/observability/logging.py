@@ -6,12 +6,10 @@ configuration and hears of warnings only, unless it asks for more.
 
 import logging
 import sys
-from typing import Any, Final
+from typing import Any
 
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
-
-LEVELS: Final = ("debug", "info", "warning", "error")
 
 
 class _Pipeline:

@@ -4,7 +4,7 @@ Counters of what passes through are bumped once per batch. What can be read off 
 (sizes, offsets, segments) is collected when somebody scrapes, so it costs nothing otherwise.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from prometheus_client import (
@@ -20,6 +20,8 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
+
+from goqueue.base.errors import TopicNotFoundError
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 LANES: Final = ("critical", "high", "normal", "low", "background")
@@ -48,6 +50,11 @@ class TopicMeter:
         self._compaction_seconds = metrics.compaction_latency.labels(topic)
         self._compaction_bytes = metrics.compaction_bytes.labels(topic)
         self._lanes = [metrics.priority_published.labels(topic, lane) for lane in LANES]
+
+    @property
+    def published_total(self) -> int:
+        """Return how many messages were published since the broker started."""
+        return int(sum(one.value for family in self.published.collect() for one in family.samples))
 
     @property
     def read_total(self) -> int:
@@ -80,7 +87,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self._counter_names: list[str] = []
+        self._sources: list[Callable[[], Iterable[Metric]]] = []
         broker = self.counter("broker")
         storage = self.counter("storage")
         self.messages_published = broker("messages_published", "Messages published", "topic")
@@ -144,6 +151,11 @@ class Metrics:
         """Return the counters of a topic."""
         return TopicMeter(self, topic)
 
+    def publish_failed(self, topic: str, code: str) -> None:
+        """Count a publish that was refused; a topic that was deleted meanwhile gets no series."""
+        if code != TopicNotFoundError.code:
+            self.messages_failed.labels(topic, code).inc()
+
     def forget(self, topic: str) -> None:
         """Drop the series of a deleted topic."""
         metrics = (
@@ -157,16 +169,26 @@ class Metrics:
 
     def collect_from(self, source: Callable[[], Iterable[Metric]]) -> None:
         """Add series that are read off the broker's state when somebody asks."""
-        self.registry.register(_Source(source))
+        self._sources.append(source)
 
-    def render(self) -> bytes:
-        """Return everything in Prometheus' text format."""
-        return generate_latest(self.registry)
+    def gather(self) -> Iterator[Metric]:
+        """Read series off the broker's state, in its event loop; others may run in between."""
+        for source in self._sources:
+            yield from source()
+
+    def write(self, gathered: Sequence[Metric]) -> bytes:
+        """Return everything in Prometheus' text format; may run in a thread."""
+        registry = CollectorRegistry()
+        registry.register(self.registry)
+        registry.register(_Gathered(gathered))
+        return generate_latest(registry)
 
 
-class _Source(Collector):
-    def __init__(self, source: Callable[[], Iterable[Metric]]) -> None:
-        self._source = source
+class _Gathered(Collector):
+    """Series whose numbers are known."""
+
+    def __init__(self, families: Sequence[Metric]) -> None:
+        self._families = families
 
     def collect(self) -> Iterable[Metric]:
-        return self._source()
+        return self._families

@@ -11,7 +11,8 @@ from itertools import islice
 from typing import Final
 
 from goqueue.base.limits import TRACE_QUEUE_SPANS_MAX
-from goqueue.core.tracing.note import Note, Span, spans_of
+from goqueue.core.tracing.note import Note, TraceSpan, spans_of
+from goqueue.observability.events import LogEvent
 from goqueue.observability.logging import get_logger
 from goqueue.observability.trace_metrics import TraceMetrics
 from goqueue.observability.trace_sink import Sink
@@ -81,7 +82,7 @@ class TraceExport:
         if self._thread.ident is not None:
             self._thread.join(timeout_seconds)
         if self._thread.is_alive():
-            log.warning("spans were not exported in time", exporter=self.name, spans=self.waiting)
+            log.warning(LogEvent.SPANS_LOST_AT_STOP, exporter=self.name, spans=self.waiting)
 
     def _run(self) -> None:
         deadline = time.monotonic() + self._interval_seconds
@@ -94,10 +95,10 @@ class TraceExport:
         try:
             self._sink.close()
         except Exception:
-            log.exception("an exporter did not close", exporter=self.name)
+            log.exception(LogEvent.EXPORTER_CLOSE_FAILED, exporter=self.name)
 
     def _empty(self) -> None:
-        batch: list[Span] = []
+        batch: list[TraceSpan] = []
         while self._queue:
             note = self._queue.popleft()
             spans = spans_of(note)
@@ -110,17 +111,17 @@ class TraceExport:
         if batch:
             self._write(batch)
 
-    def _write(self, batch: list[Span]) -> None:
+    def _write(self, batch: list[TraceSpan]) -> None:
         try:
             self._sink.write(batch)
         except Exception as error:  # noqa: BLE001 - whatever a sink meets hurts nobody else
             self._failed.inc()
             self._dropped.inc(len(batch))
             if not self._is_failing:
-                log.warning("spans are not exported", exporter=self.name, error=str(error))
+                log.warning(LogEvent.SPANS_NOT_EXPORTED, exporter=self.name, error=str(error))
             self._is_failing = True
         else:
             self._exported.inc(len(batch))
             if self._is_failing:
-                log.info("spans are exported again", exporter=self.name)
+                log.info(LogEvent.SPANS_EXPORTED_AGAIN, exporter=self.name)
             self._is_failing = False

@@ -12,7 +12,7 @@ from typing import BinaryIO, Final
 import msgspec
 
 from goqueue.base.units import MiB
-from goqueue.core.tracing.note import Span
+from goqueue.core.tracing.note import TraceSpan
 
 FILE_BYTES_MAX: Final = 10 * MiB
 NUMBER_MAX: Final = 999_999
@@ -36,7 +36,7 @@ class TraceFiles:
     def __repr__(self) -> str:
         return f"<TraceFiles in {self._directory}>"
 
-    def write(self, spans: Sequence[Span]) -> None:
+    def write(self, spans: Sequence[TraceSpan]) -> None:
         """Append spans, in the next file when one is full."""
         for span in spans:
             line = _encode(span) + b"\n"

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from goqueue.core.tracing.kinds import DELIVERIES, RECEIVED
-from goqueue.core.tracing.note import Span
+from goqueue.core.tracing.note import TraceSpan
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource
@@ -35,7 +35,7 @@ class OtlpSink:
         self._exporter: SpanExporter | None = None
         self._resource: Resource | None = None
 
-    def write(self, spans: Sequence[Span]) -> None:
+    def write(self, spans: Sequence[TraceSpan]) -> None:
         """Export spans, or raise."""
         from opentelemetry.sdk.resources import Resource  # noqa: PLC0415 - see above
         from opentelemetry.sdk.trace.export import SpanExportResult  # noqa: PLC0415
@@ -89,7 +89,7 @@ def grpc_sink(endpoint: str, *, node_id: str) -> OtlpSink:
     return OtlpSink(make, node_id=node_id)
 
 
-def readable(span: Span, resource: "Resource | None") -> "ReadableSpan":
+def readable(span: TraceSpan, resource: "Resource | None") -> "ReadableSpan":
     """Return a span as OpenTelemetry has it."""
     from opentelemetry.sdk.trace import ReadableSpan  # noqa: PLC0415
     from opentelemetry.trace import Status, StatusCode  # noqa: PLC0415
@@ -115,7 +115,7 @@ def _context(trace_id: str, span_id: str) -> Any:  # noqa: ANN401 - a type of th
     )
 
 
-def _kind(span: Span) -> Any:  # noqa: ANN401 - a type of the SDK
+def _kind(span: TraceSpan) -> Any:  # noqa: ANN401 - a type of the SDK
     from opentelemetry.trace import SpanKind  # noqa: PLC0415
 
     if span.event_type == RECEIVED:
@@ -123,7 +123,7 @@ def _kind(span: Span) -> Any:  # noqa: ANN401 - a type of the SDK
     return SpanKind.PRODUCER if span.event_type in DELIVERIES else SpanKind.INTERNAL
 
 
-def _attributes(span: Span) -> dict[str, str | int]:
+def _attributes(span: TraceSpan) -> dict[str, str | int]:
     """Return what is known of a span under the names of OpenTelemetry's conventions."""
     named: dict[str, str | int] = {
         "messaging.system": SYSTEM,

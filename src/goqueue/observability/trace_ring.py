@@ -9,15 +9,14 @@ from typing import Final
 import msgspec
 from pyroaring import BitMap64
 
-from goqueue.core.tracing.ids import Place
+from goqueue.core.tracing.ids import TracePlace
 from goqueue.core.tracing.kinds import FIRED, PERSISTED, PUBLISHED, REDRIVEN, ROUTED
-from goqueue.core.tracing.note import Note, last_of
+from goqueue.core.tracing.note import Note, last_of, packed
 
 _READY: Final = frozenset({PUBLISHED, PERSISTED, ROUTED, REDRIVEN})
 """Events from which on a message may be delivered."""
 FIRED_LOOKED_AT_MAX: Final = 64
 """Releases of delayed messages that are looked through to find when one became due."""
-_EMPTY_AT: Final = 1_024
 
 
 class _Shelf:
@@ -30,8 +29,7 @@ class _Shelf:
         self.notes: list[Note] = []
         self.head = 0
 
-    def add(self, note: Note) -> None:
-        first = note.offsets.min()
+    def add(self, note: Note, first: int) -> None:
         place = len(self.firsts)
         if self.firsts and first < self.firsts[-1]:
             # Acks of one sync go out in any order.
@@ -42,7 +40,8 @@ class _Shelf:
     def drop(self) -> bool:
         """Forget the oldest; tell whether nothing is left."""
         self.head += 1
-        if self.head >= _EMPTY_AT or self.head == len(self.notes):
+        # At least half of it goes, so that a note is moved once on average.
+        if 2 * self.head >= len(self.notes):
             del self.firsts[: self.head], self.notes[: self.head]
             self.head = 0
         return not self.notes
@@ -50,8 +49,9 @@ class _Shelf:
     def over(self, first: int, last: int) -> Iterator[Note]:
         """Yield the notes that may have offsets of a range."""
         place = max(bisect_right(self.firsts, first, self.head) - 1, self.head)
-        for note in islice(self.notes, place, None):
-            if note.offsets.min() > last:
+        firsts, notes = islice(self.firsts, place, None), islice(self.notes, place, None)
+        for begin, note in zip(firsts, notes, strict=True):
+            if begin > last:
                 return
             yield note
 
@@ -76,7 +76,8 @@ class TraceRing:
         if note.count > self.spans_max:
             spans = note.count // len(note.offsets)
             last = last_of(note.offsets, max(self.spans_max // spans, 1))
-            note = msgspec.structs.replace(note, offsets=last)
+            note = msgspec.structs.replace(note, messages=last)
+        first, note = note.offsets.min(), packed(note)
         self._notes.append(note)
         self.added += 1
         self.spans += note.count
@@ -84,7 +85,7 @@ class TraceRing:
             shelf = self._shelves.get(note.place.tag)
             if shelf is None:
                 shelf = self._shelves[note.place.tag] = _Shelf()
-            shelf.add(note)
+            shelf.add(note, first)
         elif note.kind == FIRED:
             fired = self._fired.setdefault(note.place.tag, deque(maxlen=FIRED_LOOKED_AT_MAX))
             fired.append(note)
@@ -113,7 +114,7 @@ class TraceRing:
         skip = max(place - (self.added - len(self._notes)), 0)
         return list(islice(self._notes, skip, None))
 
-    def ready(self, place: Place, offsets: BitMap64) -> Iterator[tuple[BitMap64, int]]:
+    def ready(self, place: TracePlace, offsets: BitMap64) -> Iterator[tuple[BitMap64, int]]:
         """Yield messages with the moment from which on they could be delivered; 0 if unknown."""
         left = offsets
         for note in reversed(self._fired.get(place.tag, ())):
@@ -123,7 +124,8 @@ class TraceRing:
                 left = left - here
         shelf = self._shelves.get(place.tag)
         if left and shelf is not None:
-            for note in shelf.over(left.min(), left.max()):
+            # A list: who is told of one part may add a note, and older ones go.
+            for note in list(shelf.over(left.min(), left.max())):
                 here = left & note.offsets
                 if here:
                     yield here, note.at_ns

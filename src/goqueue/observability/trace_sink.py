@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from goqueue.core.tracing.note import Span
+from goqueue.core.tracing.note import TraceSpan
 
 
 class Sink(Protocol):
     """Takes spans, in a thread of its own. May wait, may fail."""
 
-    def write(self, spans: Sequence[Span]) -> None:
+    def write(self, spans: Sequence[TraceSpan]) -> None:
         """Write spans, or raise."""
         ...
 

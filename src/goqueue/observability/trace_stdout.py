@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from goqueue.core.tracing.note import Span
+from goqueue.core.tracing.note import TraceSpan
 
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -14,7 +14,7 @@ _encode: Final = msgspec.json.Encoder().encode
 class TraceStdout:
     """Prints spans. Whoever does not read them holds up this exporter alone."""
 
-    def write(self, spans: Sequence[Span]) -> None:
+    def write(self, spans: Sequence[TraceSpan]) -> None:
         """Print spans, one a line."""
         sys.stdout.buffer.write(b"".join(_encode(span) + b"\n" for span in spans))
         sys.stdout.buffer.flush()

@@ -8,8 +8,9 @@ only the state of groups is written.
 import threading
 from typing import Final
 
-from goqueue.base.errors import DiskFullError, StorageFailedError
+from goqueue.base.errors import DiskFullError, OverloadedError, StorageFailedError
 from goqueue.base.units import SECOND_MS, MiB
+from goqueue.observability.events import LogEvent
 from goqueue.observability.logging import get_logger
 from goqueue.runtime.clock import Clock
 from goqueue.storage.disk import Disk, write_atomically
@@ -56,11 +57,11 @@ class Ballast:
         except DiskFullError:
             self._is_spent = True
             self._disk.remove(f"{BALLAST_PATH}.tmp")
-        except StorageFailedError as error:
-            log.warning("no room is kept for consumers", error=error.message)
+        except (OverloadedError, StorageFailedError) as error:
+            log.warning(LogEvent.RESERVE_NOT_KEPT, error=error.message)
         else:
             if self._is_spent:
-                log.info("the disk has room again: publishers may go on")
+                log.info(LogEvent.DISK_HAS_SPACE)
             self._is_spent = False
 
     def give_up(self) -> bool:
@@ -69,7 +70,7 @@ class Ballast:
             return False
         self._is_spent = True
         self._disk.remove(BALLAST_PATH)
-        log.error("the disk is full: publishers are refused, consumers go on with what was kept")
+        log.error(LogEvent.DISK_FULL)
         return True
 
     def check(self) -> None:

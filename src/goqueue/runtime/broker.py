@@ -1,73 +1,60 @@
 """The broker: every topic of one data directory, and the few calls transports translate into."""
 
 import asyncio
-import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
-import msgspec
-
-from goqueue.base.errors import (
-    DiskFullError,
-    GoQueueError,
-    ShuttingDownError,
-    StorageFailedError,
-    TopicNotFoundError,
-)
+from goqueue.base.errors import ShuttingDownError
 from goqueue.base.ids import TopicName
 from goqueue.base.units import KiB
 from goqueue.config.model import BrokerConfig
-from goqueue.core.decision import Decision
-from goqueue.core.producers import identities
 from goqueue.core.record.stamp import ProducerStamp
 from goqueue.core.topics import catalog
-from goqueue.core.topics.settings import COMPACT
 from goqueue.observability.dlq_metrics import DlqMeter
+from goqueue.observability.events import LogEvent
 from goqueue.observability.logging import get_logger
 from goqueue.observability.metrics import Metrics
 from goqueue.observability.schema_metrics import SchemaMetrics
 from goqueue.observability.tx_metrics import TxMetrics
 from goqueue.runtime.ballast import Ballast
 from goqueue.runtime.clock import Clock, SystemClock
-from goqueue.runtime.commit import Committer
-from goqueue.runtime.compactor import Compactor
-from goqueue.runtime.consume import Consumption
-from goqueue.runtime.dead_letters import DeadLetters
-from goqueue.runtime.gauges import storage_metrics
-from goqueue.runtime.groups import Groups
+from goqueue.runtime.commit import Committer, SyncPool
+from goqueue.runtime.coordinators import Coordinators, QueueState
+from goqueue.runtime.dlq.dead_letters import DeadLetters
+from goqueue.runtime.dlq.moves import Mover
+from goqueue.runtime.dlq.redrive import Redrives
+from goqueue.runtime.groups.groups import Groups
+from goqueue.runtime.log.catalogue import Catalogue, TopicHooks
+from goqueue.runtime.log.compactor import Compactor
+from goqueue.runtime.log.gauges import storage_metrics
+from goqueue.runtime.log.lost_tails import report_lost_tail, skip_lost_tails
+from goqueue.runtime.log.partitions_start import PartitionsStart
+from goqueue.runtime.log.producer_ids import ProducerIds
+from goqueue.runtime.log.topic import Topic
+from goqueue.runtime.log.topic_files import DELETING_DIRECTORY
+from goqueue.runtime.log.topic_opening import TopicOpening
 from goqueue.runtime.maintenance import Maintenance
-from goqueue.runtime.moves import Mover
-from goqueue.runtime.redrive import Redrives
-from goqueue.runtime.schedule import Delays
-from goqueue.runtime.schema_gate import SchemaGate
-from goqueue.runtime.schema_rejects import Rejects
-from goqueue.runtime.schemas import SCHEMAS_PARTITIONS, SCHEMAS_TOPIC, Schemas
+from goqueue.runtime.meta_journal import MetaJournal
+from goqueue.runtime.queue.consume import Consumption
+from goqueue.runtime.schedule.delays import Delays
+from goqueue.runtime.schemas.rejects import Rejects
+from goqueue.runtime.schemas.schema_gate import SchemaGate
+from goqueue.runtime.schemas.schemas import SCHEMAS_PARTITIONS, SCHEMAS_TOPIC, Schemas
 from goqueue.runtime.state_log import (
+    SNAPSHOT_BYTES_MIN,
     STATE_PARTITIONS,
-    STATE_SEGMENT_BYTES,
     STATE_TOPIC,
     StateLog,
 )
-from goqueue.runtime.topic import Topic
-from goqueue.runtime.topic_opening import PARTITIONS_AT_ONCE, TopicOpening
-from goqueue.runtime.tracing import Tracing
-from goqueue.runtime.transactions import Transactions
-from goqueue.runtime.tx_roster import Producers
-from goqueue.storage.disk import Disk, write_atomically
-from goqueue.storage.journal import Journal
-from goqueue.storage.partition_log import LOST_SUFFIX
+from goqueue.runtime.tracing.tracing import Tracing
+from goqueue.runtime.tx.transactions import Transactions
+from goqueue.storage.data_format import check_format, write_format
+from goqueue.storage.disk import Disk
 
 TX_TOPIC: Final = "__transactions"
 TX_STATE_PARTITIONS: Final = 2
 TX_SNAPSHOT_BYTES_MIN: Final = 4 * KiB
 """A producer's state is small, and a start keeps what came behind it of all of them in memory."""
-JOURNAL_PATH: Final = "meta/catalog.journal"
-JOURNAL_COMPACT_BYTES: Final = 256 * KiB
-DELETING_DIRECTORY: Final = "deleting"
-
-Event = catalog.Event | identities.Event
-_encode: Final = msgspec.msgpack.Encoder().encode
-_decode: Final = msgspec.msgpack.Decoder(Event).decode
 
 log = get_logger("goqueue.broker")
 
@@ -75,34 +62,35 @@ log = get_logger("goqueue.broker")
 class Broker:
     """Opens a data directory and serves it until stopped. Lives in one event loop."""
 
-    def __init__(self, config: BrokerConfig, disk: Disk, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        disk: Disk,
+        clock: Clock | None = None,
+        *,
+        sync_pool: SyncPool | None = None,
+    ) -> None:
         self.config = config
+        self._sync_pool = sync_pool
         self.clock: Clock = clock or SystemClock()
         self.metrics = Metrics()
         self.started_ms = 0
         self._disk = disk
-        self._catalog = catalog.Catalog()
-        self._identities = identities.Identities()
-        self._topics: dict[TopicName, Topic] = {}
-        self._openings: dict[TopicName, TopicOpening] = {}
-        self._journal: Journal | None = None
-        self._compact_bytes = JOURNAL_COMPACT_BYTES
+        self._journal = MetaJournal(disk)
+        self.producer_ids = ProducerIds(self._journal)
+        hooks = TopicHooks(self._opening, self._open, self._topic_created, self._topic_deleted)
+        self._catalogue = Catalogue(disk, self._journal, self.clock, hooks)
+        self._topics = self._catalogue.topics
         self._committer: Committer | None = None
         self._maintenance: Maintenance | None = None
-        self._is_stopping = False
+        self._is_started = self._is_stopping = False
         self.tracing = Tracing(config, self._topics, clock=self.clock, metrics=self.metrics)
         self.compactor = Compactor(disk, self.clock, in_thread=config.sync_threads > 0)
         self._ballast = Ballast(disk, self.clock)
-        self.state = StateLog(
-            lambda: self._open_state_topic(STATE_TOPIC, STATE_PARTITIONS),
-            self.clock,
-            self._ballast,
-            prepare=lambda: self._prepare_state_topic(STATE_TOPIC, STATE_PARTITIONS),
-        )
-        self._schema_state = StateLog(
-            lambda: self._open_state_topic(SCHEMAS_TOPIC, SCHEMAS_PARTITIONS),
-            self.clock,
-            self._ballast,
+        self.state = self._state_log(STATE_TOPIC, STATE_PARTITIONS, prepare=self._prepare_state)
+        self._schema_state = self._state_log(SCHEMAS_TOPIC, SCHEMAS_PARTITIONS)
+        self._tx_state = self._state_log(
+            TX_TOPIC, TX_STATE_PARTITIONS, snapshot_bytes_min=TX_SNAPSHOT_BYTES_MIN
         )
         self.schemas = Schemas(self._schema_state)
         self._gate = SchemaGate(
@@ -112,26 +100,15 @@ class Broker:
         self.consume = Consumption(
             self.state, self._topics, self.groups, clock=self.clock, metrics=self.metrics
         )
-        self._tx_state = StateLog(
-            lambda: self._open_state_topic(TX_TOPIC, TX_STATE_PARTITIONS),
-            self.clock,
-            self._ballast,
-            snapshot_bytes_min=TX_SNAPSHOT_BYTES_MIN,
-        )
         self.transactions = Transactions(
             self._tx_state,
             self._topics,
             self.consume,
-            Producers(
-                self.init_producer,
-                self.renew_producer,
-                self._identities.bind,
-                self._identities.unbind,
-            ),
+            self.producer_ids,
             clock=self.clock,
             metrics=TxMetrics(self.metrics),
         )
-        self.delays = Delays(self.topic, self.state, self.clock)
+        self.delays = Delays(self.topic, self._topics, self.state, self.clock)
         mover = Mover(self.topic, self.clock)
         meter = DlqMeter(self.metrics)
         self.dead_letters = DeadLetters(self, mover=mover, clock=self.clock, meter=meter)
@@ -139,6 +116,39 @@ class Broker:
             self, self._topics, state=self.state, mover=mover, clock=self.clock, meter=meter
         )
         meter.watch_depths(self.redrives.shelves.depths)
+        self.coordinators = self._coordinators()
+
+    def _state_log(
+        self,
+        topic: str,
+        partitions: int,
+        *,
+        snapshot_bytes_min: int = SNAPSHOT_BYTES_MIN,
+        prepare: Callable[[], Awaitable[None]] | None = None,
+    ) -> StateLog:
+        return StateLog(
+            lambda: self._catalogue.open_state(TopicName(topic), partitions),
+            self.clock,
+            self._ballast,
+            partitions=partitions,
+            snapshot_bytes_min=snapshot_bytes_min,
+            prepare=prepare,
+        )
+
+    def _coordinators(self) -> Coordinators:
+        queue = QueueState(
+            self.groups,
+            self.consume.ledgers,
+            self.delays,
+            self.redrives,
+            self.dead_letters,
+            self.transactions,
+        )
+        found = Coordinators()
+        found.add(STATE_TOPIC, self.state, queue)
+        found.add(TX_TOPIC, self._tx_state, self.transactions)
+        found.add(SCHEMAS_TOPIC, self._schema_state, self.schemas)
+        return found
 
     def __repr__(self) -> str:
         return (
@@ -153,7 +163,7 @@ class Broker:
     @property
     def is_ready(self) -> bool:
         """Tell whether the broker serves."""
-        return self._journal is not None and not self._is_stopping
+        return self._is_started and not self._is_stopping
 
     @property
     def disk(self) -> Disk:
@@ -166,38 +176,68 @@ class Broker:
         """Take the data directory, recover what is in it and begin to work."""
         self._disk.lock()
         self.started_ms = self.clock.monotonic_ms()
-        self._journal = Journal(self._disk, JOURNAL_PATH)
-        if self._journal.torn:
-            log.warning("journal mended", torn_bytes=len(self._journal.torn))
-            with contextlib.suppress(DiskFullError):
-                write_atomically(self._disk, JOURNAL_PATH + LOST_SUFFIX, self._journal.torn)
-        for entry in self._journal.records:
-            self._apply(_decode(entry))
-        self._identities.skip_block()
-        self._journal.records.clear()
-        self._committer = Committer(threads=self.config.sync_threads)
-        self._finish_deletions()
-        for record in self._catalog.topics.values():
-            self._open(record, self._opening(record))
-        self.state.recover(self._topics.get(TopicName(STATE_TOPIC)))
-        self._tx_state.recover(self._topics.get(TopicName(TX_TOPIC)))
-        self._schema_state.recover(self._topics.get(TopicName(SCHEMAS_TOPIC)))
-        self.schemas.recover()
-        self.groups.recover()
-        self.delays.recover(self._topics)
-        self.consume.ledgers.recover()
-        self.transactions.recover()
-        self._compact_journal()
+        is_stamped = check_format(self._disk)
+        with self._journal.reading(self._catalogue.host, self.producer_ids.host):
+            self._catalogue.host.load(catalog.Event)
+            self.producer_ids.load()
+        if not is_stamped:
+            write_format(self._disk)
+        self._catalogue.report_strangers()
+        self._committer = Committer(threads=self.config.sync_threads, pool=self._sync_pool)
+        self._catalogue.remove_deleted()
+        self._disk.remove_tree(DELETING_DIRECTORY)
+        await self._open_topics()
+        await self._load_state()
+        self._journal.compact()
         self.metrics.collect_from(lambda: storage_metrics(self._topics))
         self._maintenance = Maintenance(self)
         self._maintenance.start()
         self.tracing.start()
+        for partition in self.state.partitions:
+            self.groups.follow(partition)
         self.groups.start()
         self.transactions.start()
         self.delays.timer.start()
         self.consume.ledgers.on_doomed(self.dead_letters.take)
-        self.redrives.recover()
-        log.info("broker started", topics=len(self._topics), data_dir=self.config.data_dir)
+        for partition in self.state.partitions:
+            self.redrives.resume(partition)
+        self._is_started = True
+        log.info(LogEvent.BROKER_STARTED, topics=len(self._topics), data_dir=self.config.data_dir)
+
+    async def _load_state(self) -> None:
+        """Load every state partition, in an order in which each finds what it looks for."""
+        for topic, state in (
+            (STATE_TOPIC, self.state),
+            (TX_TOPIC, self._tx_state),
+            (SCHEMAS_TOPIC, self._schema_state),
+        ):
+            state.start(self._topics.get(TopicName(topic)))
+            for partition in state.partitions:
+                state.load(partition)
+        self.schemas.load(0)
+        for partition in self.state.partitions:
+            self.groups.load(partition)
+            self.delays.load(partition)
+        await self.delays.release()
+        for partition in self.state.partitions:
+            self.consume.ledgers.load(partition)
+            self.redrives.load(partition)
+        skip_lost_tails(self._topics, self.consume.ledgers, self.redrives)
+        for partition in self._tx_state.partitions:
+            self.transactions.load(partition)
+        self.transactions.recover()
+        # Commits that were carried out only now may know of more.
+        skip_lost_tails(self._topics, self.consume.ledgers, self.redrives)
+
+    async def _open_topics(self) -> None:
+        openings = [self._opening(one) for one in self._catalogue.catalog.topics.values()]
+        # A simulation that has its own idea of threads gets the same order for the same seed.
+        threads = self.config.sync_threads if self._sync_pool is None else 0
+        start = PartitionsStart(openings, self._disk, self.clock, threads=threads)
+        await start.run()
+        for opening in openings:
+            self._catalogue.open(opening)
+            await asyncio.sleep(0)
 
     def end_waits(self) -> None:
         """Answer those who wait for messages: the broker is about to stop."""
@@ -207,10 +247,13 @@ class Broker:
 
     async def stop(self) -> None:
         """Make everything durable and give the data directory back."""
-        if self._journal is None or self._is_stopping:
+        if not self._journal.is_open or self._is_stopping:
             return
         self._is_stopping = True
+        for host in (self._catalogue.host, self.producer_ids.host):
+            host.close(ShuttingDownError("the broker is stopping"))
         self.schemas.stop()
+        await self.compactor.stop()
         await self.dead_letters.stop()
         await self.redrives.stop()
         await self.groups.stop()
@@ -219,33 +262,27 @@ class Broker:
         self.delays.timer.stop()
         if self._maintenance is not None:
             await self._maintenance.stop()
-        await self.compactor.stop()
         await self.tracing.stop()
         if self._committer is not None:
             await self._committer.stop()
         opened = [topic.partitions for topic in self._topics.values()]
-        opened += [opening.partitions for opening in self._openings.values()]
+        opened += [opening.partitions for opening in self._catalogue.openings.values()]
         for partitions in opened:
             for partition in partitions:
                 try:
                     partition.close()
                 except Exception:
-                    log.exception("partition did not close cleanly", partition=str(partition.name))
+                    log.exception(LogEvent.PARTITION_CLOSE_FAILED, partition=str(partition.name))
         self._topics.clear()
         self._journal.close()
         self._disk.unlock()
-        log.info("broker stopped", data_dir=self.config.data_dir)
+        log.info(LogEvent.BROKER_STOPPED, data_dir=self.config.data_dir)
 
     # Topics.
 
     def topic(self, name: str) -> Topic:
         """Return an open topic or raise."""
-        topic = self._topics.get(TopicName(name))
-        if topic is None:
-            if self._is_stopping:
-                raise ShuttingDownError("the broker is stopping")
-            raise TopicNotFoundError(f"topic not found: {ascii(name)[1:-1][:249]}")
-        return topic
+        return self._catalogue.get(name)
 
     def create_topic(
         self,
@@ -256,136 +293,45 @@ class Broker:
         by_broker: bool = False,
     ) -> Topic:
         """Make a topic, durably."""
-        opening = self._begin(name, partitions, settings or {}, by_broker=by_broker)
-        with self._taken_back(opening):
-            return self._finish(opening)
+        return self._catalogue.create(
+            name, partitions=partitions, settings=settings or {}, by_broker=by_broker
+        )
 
     async def make_topic(
         self, name: object, *, partitions: int, settings: Mapping[str, object] | None = None
     ) -> Topic:
         """Make a topic, durably; a large one bit by bit, so that others are answered meanwhile."""
-        if partitions <= PARTITIONS_AT_ONCE:
-            return self.create_topic(name, partitions=partitions, settings=settings)
-        # Whoever asked may go away; the topic is made all the same.
-        return await asyncio.shield(self._make(self._begin(name, partitions, settings or {})))
+        return await self._catalogue.make(name, partitions=partitions, settings=settings or {})
 
-    async def _make(self, opening: TopicOpening) -> Topic:
-        with self._taken_back(opening):
-            await opening.go_on(lambda: self._check_wanted(opening.record))
-            topic = self._finish(opening)
-        topic.configure(self._catalog.get(opening.record.name))
-        return topic
-
-    def _check_wanted(self, record: catalog.Topic) -> None:
-        if self._is_stopping:
-            raise ShuttingDownError("the broker is stopping")
-        if self._catalog.get(record.name).created_ms != record.created_ms:
-            raise TopicNotFoundError(f"{record.name} was deleted while it was made")
-
-    @contextlib.contextmanager
-    def _taken_back(self, opening: TopicOpening) -> Iterator[None]:
-        """Half a topic is none: if it fails, what was begun is taken back."""
-        try:
-            yield
-        except GoQueueError:
-            opening.abandon()
-            with contextlib.suppress(GoQueueError):
-                self._check_wanted(opening.record)
-                self._commit(self._catalog.delete(opening.record.name))
-                self._remove_files(opening.record.name)
-            raise
-
-    def _begin(
-        self,
-        name: object,
-        partitions: int,
-        settings: Mapping[str, object],
-        *,
-        by_broker: bool = False,
-    ) -> TopicOpening:
-        """Let the catalogue know a topic whose partitions are not open yet."""
-        now_ms = self.clock.now_ms()
-        decision = self._catalog.create(
-            name, partitions=partitions, settings=settings, now_ms=now_ms, by_broker=by_broker
-        )
-        if self._disk.exists(f"logs/{decision.reply.name}"):
-            raise StorageFailedError(
-                f"logs/{decision.reply.name} exists in the data directory but the catalogue does"
-                " not know it; move it away first"
-            )
-        self._commit(decision)
-        return self._opening(decision.reply)
-
-    def _finish(self, opening: TopicOpening) -> Topic:
-        record = opening.record
-        topic = self._open(record, opening)
-        self.groups.recount(record.name)
-        log.info("topic created", topic=record.name, partitions=record.partitions)
-        return topic
-
-    def _open_state_topic(self, name: str, partitions: int) -> Topic:
-        """Return a topic that holds the state of machines, made when it is first needed."""
-        known = self._topics.get(TopicName(name))
-        if known is not None:
-            return known
-        return self._finish(self._begin_state_topic(TopicName(name), partitions))
-
-    async def _prepare_state_topic(self, name: str, partitions: int) -> None:
-        """Make such a topic while others are answered: fifty partitions take the disk a while.
-
-        What fails in the middle goes on from there the next time.
-        """
-        if TopicName(name) in self._topics:
-            return
-        opening = self._begin_state_topic(TopicName(name), partitions)
-        while TopicName(name) not in self._topics and not opening.is_whole:
-            if self._is_stopping:
-                raise ShuttingDownError("the broker is stopping")
-            opening.step()
-            await asyncio.sleep(0)
-        if TopicName(name) in self._topics:
-            return
-        self._open_state_topic(name, partitions)
-        if self.config.sync_threads:
-            await asyncio.to_thread(self._ballast.take)
-        else:
-            self._ballast.take()
-
-    def _begin_state_topic(self, name: TopicName, partitions: int) -> TopicOpening:
-        if name not in self._openings:
-            settings = {
-                "segment_bytes": STATE_SEGMENT_BYTES,
-                "retention_ms": 0,
-                "cleanup_policy": COMPACT,
-            }
-            self._openings[name] = self._begin(name, partitions, settings, by_broker=True)
-        return self._openings[name]
+    async def _prepare_state(self) -> None:
+        """Make the state topic of groups with others answered meanwhile."""
+        if await self._catalogue.prepare_state(TopicName(STATE_TOPIC), len(self.state.partitions)):
+            if self.config.sync_threads:
+                await asyncio.to_thread(self._ballast.take)
+            else:
+                self._ballast.take()
 
     def configure_topic(self, name: str, changes: Mapping[str, object]) -> Topic:
         """Change settings of a topic, durably."""
-        decision = self._catalog.configure(name, changes)
-        self._commit(decision)
-        topic = self.topic(name)
-        topic.configure(decision.reply)
+        topic = self._catalogue.configure(name, changes)
         self.tracing.configure(topic)
         return topic
 
     def delete_topic(self, name: str) -> None:
         """Remove a topic with all its messages, durably."""
-        decision = self._catalog.delete(name)
-        self._commit(decision)
-        topic = self._topics.pop(decision.reply.name, None)
-        for partition in topic.partitions if topic is not None else ():
-            partition.abandon()
+        self._catalogue.delete(name)
+
+    def _topic_created(self, topic: Topic) -> None:
+        self.groups.recount(topic.record.name)
+
+    def _topic_deleted(self, name: TopicName, topic: Topic | None) -> None:
         if topic is not None:
             self.delays.forget(topic)
             self.redrives.forget(topic)
+            self.consume.forget_topic(topic)
         self.metrics.forget(name)
         self._gate.forget(name)
-        self._remove_files(decision.reply.name)
-        self.consume.ledgers.forget_topic(name)
         self.groups.recount(name)
-        log.info("topic deleted", topic=name)
 
     def _opening(self, record: catalog.Topic) -> TopicOpening:
         assert self._committer is not None, "started"
@@ -403,98 +349,42 @@ class Broker:
             record,
             opening=opening,
             clock=self.clock,
-            identities=self._identities,
+            producer_ids=self.producer_ids,
             metrics=self.metrics,
             ballast=self._ballast,
             gate=self._gate,
         )
         topic.delayed_max = self.config.delayed_max
-        self._topics[record.name] = topic
         self.tracing.open(topic)
-        self._openings.pop(record.name, None)
         for partition in topic.partitions:
             recovery = partition.log.recovery
             if recovery.torn_bytes or recovery.lost_bytes or recovery.gaps:
                 log.warning(
-                    "log mended",
+                    LogEvent.LOG_REPAIRED,
                     partition=str(partition.name),
                     torn_bytes=recovery.torn_bytes,
                     lost_bytes=recovery.lost_bytes,
                     unreadable=[list(gap) for gap in recovery.gaps],
                 )
+            if recovery.lost_tail is not None:
+                report_lost_tail(partition, recovery.lost_tail, "a snapshot beside the log")
         return topic
-
-    def _finish_deletions(self) -> None:
-        """Remove what a crash left of deleted topics."""
-        for name in self._catalog.deleted:
-            self._remove_files(name)
-        self._disk.remove_tree(DELETING_DIRECTORY)
-
-    def _remove_files(self, name: TopicName) -> None:
-        if not self._disk.exists(f"logs/{name}"):
-            return
-        # Out of the way first, so that a topic of the same name can be made at once.
-        self._disk.make_directory(DELETING_DIRECTORY)
-        self._disk.remove_tree(f"{DELETING_DIRECTORY}/{name}")
-        self._disk.rename(f"logs/{name}", f"{DELETING_DIRECTORY}/{name}")
-        self._disk.sync_directory("logs")
-        self._disk.remove_tree(f"{DELETING_DIRECTORY}/{name}")
 
     # Producers.
 
     def init_producer(self) -> ProducerStamp:
         """Give a new producer its identity."""
-        decision = self._identities.init()
-        self._commit(decision)
-        self._identities.hand_out(decision.reply)
-        return decision.reply
+        return self.producer_ids.init()
 
     @property
     def next_producer_id(self) -> int:
         """The id the next new producer gets."""
-        return self._identities.next_id
+        return self.producer_ids.next_id
 
     def check_free(self, producer_id: int) -> None:
         """Refuse who has transactions and wants to do something outside them."""
-        self._identities.check_free(producer_id)
+        self.producer_ids.check_free(producer_id)
 
     def renew_producer(self, *, producer_id: int, epoch: int) -> ProducerStamp:
         """Begin the next life of a producer; the earlier ones are fenced from now on."""
-        decision = self._identities.renew(producer_id=producer_id, epoch=epoch)
-        self._commit(decision)
-        return decision.reply
-
-    # The journal of what is decided here.
-
-    def _commit(self, decision: Decision[Event, object]) -> None:
-        """Make a decision durable and true. Rare, so it waits for the disk in place."""
-        if self._journal is None or self._is_stopping:
-            raise ShuttingDownError("the broker is stopping")
-        # Before the append, so that a deletion stays in the journal until its files are gone.
-        if self._journal.size_bytes > self._compact_bytes:
-            self._compact_journal()
-        if decision.events:
-            self._journal.append(map(_encode, decision.events))
-        for event in decision.events:
-            self._apply(event)
-
-    def _apply(self, event: Event) -> None:
-        match event:
-            case identities.IdsReserved() | identities.LifeBegun() | identities.LivesForgotten():
-                self._identities.apply(event)
-            case catalog.TopicCreated() | catalog.TopicConfigured() | catalog.TopicDeleted():
-                self._catalog.apply(event)
-
-    def _compact_journal(self) -> None:
-        assert self._journal is not None, "started"
-        events: Iterable[Event] = [*self._catalog.snapshot(), *self._identities.snapshot()]
-        records = [_encode(event) for event in events]
-        size = sum(map(len, records))
-        # Looked at again when it has doubled, so that a large state is not encoded at every change.
-        self._compact_bytes = max(JOURNAL_COMPACT_BYTES, 2 * size)
-        if size >= self._journal.size_bytes // 2:
-            return
-        try:
-            self._journal.rewrite(records)
-        except (DiskFullError, StorageFailedError) as error:
-            log.warning("journal not compacted", error=error.message)
+        return self.producer_ids.renew(producer_id=producer_id, epoch=epoch)

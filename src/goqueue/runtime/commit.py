@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final, Protocol
 
 from goqueue.base.errors import GoQueueError, ShuttingDownError, StorageFailedError
+from goqueue.base.fast_path import fast_path
 from goqueue.base.units import KiB
 from goqueue.storage.partition_log import Commit
 
@@ -40,6 +41,18 @@ class Committable(Protocol):
         self, commit: Commit, error: StorageFailedError | None, *, seconds: float
     ) -> None:
         """Take the outcome and how long it took."""
+        ...
+
+
+class SyncPool(Protocol):
+    """Where syncs run: threads, or a simulation's idea of them."""
+
+    def submit(self, work: Callable[[], None], /) -> object:
+        """Run something soon, elsewhere."""
+        ...
+
+    def shutdown(self) -> None:
+        """Return when all that was submitted is done."""
         ...
 
 
@@ -120,9 +133,9 @@ class Committer:
     waits for the next round, but not for long: while a sync hangs, the others go on without it.
     """
 
-    def __init__(self, *, threads: int) -> None:
+    def __init__(self, *, threads: int, pool: SyncPool | None = None) -> None:
         self._threads = threads
-        self._pool = ThreadPoolExecutor(threads, "sync") if threads else None
+        self._pool = pool or (ThreadPoolExecutor(threads, "sync") if threads else None)
         self._dirty: dict[Committable, list[asyncio.Future[None]]] = {}
         self._busy: set[Committable] = set()
         self._jobs: set[_Job] = set()
@@ -177,6 +190,7 @@ class Committer:
         is_idle = not (self._dirty or self._jobs or self._is_crowded or self._is_stopped)
         return is_idle and size <= INLINE_BYTES_MAX and self._sync_seconds < INLINE_SYNC_SECONDS_MAX
 
+    @fast_path(of="Committer.durable", bench="latency", test="tests/runtime/test_commit.py")
     def sync_here(self, owner: Committable) -> None:
         """Make all that ``owner`` holds durable before returning, or raise."""
         one = Round(owner, ())

@@ -4,14 +4,17 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from goqueue.base.errors import GoQueueError
+from goqueue.observability.events import LogEvent
 from goqueue.observability.logging import get_logger
-from goqueue.runtime.topic import Topic
+from goqueue.runtime.log.topic import Topic
 
 if TYPE_CHECKING:
     from goqueue.runtime.broker import Broker
 
 SYNC_TICK_MS: Final = 100
 """How finely the ``interval`` durability of topics is kept."""
+SHIFT_MS_MIN: Final = 1_000
+"""A wall clock that was set by less is not worth a line in the log."""
 
 log = get_logger("goqueue.maintenance")
 
@@ -23,6 +26,7 @@ class Maintenance:
         self._broker = broker
         self._tasks: list[asyncio.Task[None]] = []
         self._synced_ms: dict[str, int] = {}
+        self._shift_ms = broker.clock.shift_ms()
 
     def start(self) -> None:
         """Begin."""
@@ -42,6 +46,7 @@ class Maintenance:
     async def _keep(self) -> None:
         while True:
             await asyncio.sleep(self._broker.config.maintenance_interval_ms / 1_000)
+            self.forget_strangers()
             for topic in list(self._broker.topics.values()):
                 self.keep(topic)
                 await asyncio.sleep(0)
@@ -57,6 +62,18 @@ class Maintenance:
         while True:
             await asyncio.sleep(SYNC_TICK_MS / 1_000)
             self.sync_due()
+            self.look_at_the_wall()
+
+    def look_at_the_wall(self) -> None:
+        """Notice a wall clock that was set, also while nothing waits for a time."""
+        shift_ms = self._broker.clock.shift_ms()
+        if abs(shift_ms - self._shift_ms) >= SHIFT_MS_MIN:
+            log.warning(
+                LogEvent.WALL_CLOCK_SET,
+                by_ms=shift_ms - self._shift_ms,
+                from_start_ms=shift_ms,
+            )
+            self._shift_ms = shift_ms
 
     def sync_due(self) -> None:
         """Ask for the background syncs that are due."""
@@ -69,6 +86,11 @@ class Maintenance:
             for partition in topic.partitions:
                 partition.sync_soon()
 
+    def forget_strangers(self) -> None:
+        """Forget when topics were synced that are gone."""
+        for name in self._synced_ms.keys() - self._broker.topics.keys():
+            del self._synced_ms[name]
+
     def keep(self, topic: Topic) -> None:
         """Delete what retention no longer keeps, and forget what is past its time."""
         topic.forget_dedup_ids()
@@ -79,13 +101,15 @@ class Maintenance:
             if partition.is_closed or partition.log.failure is not None:
                 continue
             try:
-                count = partition.expire(self._broker.clock.now_ms())
+                count = partition.expire(self._broker.clock.expiry_ms(settings.retention_ms))
             except GoQueueError as error:
-                log.warning("retention failed", partition=str(partition.name), error=error.message)
+                log.warning(
+                    LogEvent.RETENTION_FAILED, partition=str(partition.name), error=error.message
+                )
                 continue
             if count:
                 log.info(
-                    "segments deleted by retention",
+                    LogEvent.SEGMENTS_DELETED,
                     partition=str(partition.name),
                     segments=count,
                     start_offset=partition.log.start_offset,

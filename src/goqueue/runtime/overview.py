@@ -5,11 +5,11 @@ from goqueue.core.delivery import events
 from goqueue.core.delivery.ledger import OUTCOME_INDEX
 from goqueue.core.dlq.names import dlq_of
 from goqueue.runtime.broker import Broker
-from goqueue.runtime.hosted_group import HostedGroup
-from goqueue.runtime.hosted_ledger import HostedLedger
-from goqueue.runtime.lane_counts import pending_lanes
-from goqueue.runtime.partition import Partition
-from goqueue.runtime.topic import Topic
+from goqueue.runtime.groups.hosted_group import HostedGroup
+from goqueue.runtime.log.partition import Partition
+from goqueue.runtime.log.topic import Topic
+from goqueue.runtime.queue.hosted_ledger import HostedLedger
+from goqueue.runtime.queue.lane_counts import pending_lanes
 from goqueue.wire.overview_calls import GroupView, Overview, TopicView
 
 _ACKED = OUTCOME_INDEX[events.ACKED]
@@ -45,7 +45,7 @@ def _topic(
         topic.record.name,
         len(topic.partitions),
         sum(one.log.size_bytes for one in topic.partitions),
-        sum(one.visible_offset for one in topic.partitions),
+        topic.meter.published_total,
         acked + topic.meter.read_total,
         counts,
         sum(one.queue.schedule.pending for one in topic.partitions),
@@ -60,7 +60,7 @@ def _group(broker: Broker, group: HostedGroup) -> GroupView:
         group.name,
         group.state.value,
         len(group.members),
-        sorted({*group.topics, *(one.partition.name.topic for one in ledgers)}),
+        sorted(broker.consume.topics_of(group)),
         sum(one.ledger.outcomes[_ACKED] for one in ledgers),
         sum(one.lag() for one in ledgers),
         max((one.age_ms(now_ms) for one in ledgers), default=0),

@@ -8,6 +8,7 @@
 Needs the extra ``spark``: ``pip install 'goqueue[spark]'``.
 """
 
+from goqueue.spark.queries import progress
 from goqueue.spark.session import register, session
 
-__all__ = ["register", "session"]
+__all__ = ["progress", "register", "session"]

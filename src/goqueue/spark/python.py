@@ -7,6 +7,7 @@ takes the zip away where the same PySpark is installed.
 """
 
 import os
+import subprocess
 import sys
 import sysconfig
 import zlib
@@ -14,7 +15,56 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
+from goqueue.base.errors import GoQueueError
+
 ZIPS: Final = "*/pyspark/python/lib/*.zip"
+ANSWER_SECONDS_MAX: Final = 20
+PROBE: Final = "import goqueue, pyarrow, sys; print(*sys.version_info[:2], sep='.')"
+"""What a worker must have installed, PySpark coming from Spark itself; it answers its version."""
+
+
+class WorkerPythonError(GoQueueError):
+    """Spark's workers run a Python that cannot load the connector."""
+
+    code = "worker_python"
+
+
+def check_workers(python: str, *, own: Path) -> None:
+    """Refuse a session whose workers run another Python that cannot do their work.
+
+    Spark would say it in the traceback of the first query, without what to do about it.
+    """
+    if python in (sys.executable, str(own)):
+        return
+    problem = _problem_of(python)
+    if problem:
+        raise WorkerPythonError(
+            f"the workers of this session run {python}, which {problem}; set"
+            f" PYSPARK_PYTHON={sys.executable} in the environment before the session is made, or"
+            " install goqueue[spark] for that Python"
+        )
+
+
+def _problem_of(python: str) -> str:
+    try:
+        # Not a shell, and the path is the user's own Python.
+        done = subprocess.run(  # noqa: S603
+            [python, "-c", PROBE],
+            capture_output=True,
+            text=True,
+            timeout=ANSWER_SECONDS_MAX,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        # A busy machine; what is wrong will show.
+        return ""
+    except OSError as error:
+        return f"does not run: {error.strerror}"
+    if done.returncode:
+        last = (done.stderr.strip() or "it ended without a word").splitlines()[-1]
+        return f"cannot load the connector: {last}"
+    wanted = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    return "" if done.stdout.split()[-1:] == [wanted] else f"is not Python {wanted}"
 
 
 def worker_python(cache: Path) -> Path:

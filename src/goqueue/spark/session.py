@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from goqueue.base.errors import GoQueueError
 from goqueue.spark.java import find_java_home
-from goqueue.spark.python import worker_python
+from goqueue.spark.python import check_workers, worker_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 DEFAULT_MASTER: Final = "local[*]"
 LOOPBACK: Final = "127.0.0.1"
 GATEWAY_EXITED: Final = "JAVA_GATEWAY_EXITED"
-
-PUSH_FILTERS: Final = "spark.sql.python.filterPushdown.enabled"
 
 REMOTE_SETTINGS: Final = {"spark.sql.session.timeZone": "UTC"}
 """What may be set on a server that runs already."""
@@ -50,6 +48,13 @@ LOCAL_SETTINGS: Final = {
 """What a session on one machine has beside."""
 
 
+SENT_ALONG: Final = ("spark.submit.pyFiles", "spark.archives")
+"""Ways to bring packages to workers that a Python of this machine does not know of."""
+
+_watched: Final[set[str]] = set()
+"""Applications whose queries are watched: a session that was made before is made once more."""
+
+
 class SparkMissingError(GoQueueError):
     """PySpark is not installed."""
 
@@ -73,25 +78,39 @@ def session(
     """Return a session in which ``format("goqueue")`` works.
 
     ``master`` is as Spark has it, ``local[*]`` if not given; ``remote`` is the address of a Spark
-    Connect server instead. ``conf`` comes before what is set here. ``push_filters`` lets the reader
-    apply filters itself; then each DataFrame that is filtered must be loaded for that query alone,
-    because Spark 4.3 goes on applying them when the same one is used without (ADR 0017).
+    Connect server instead. ``conf`` comes before what is set here. ``push_filters`` is refused:
+    Spark 4.3 would give wrong rows (ADR 0033).
     """
+    if push_filters:
+        raise ValueError(
+            "push_filters: Spark 4.3 gives the filter of one scan to others of the same DataFrame;"
+            " skip messages with startingOffsets, startingTimestamp and their like"
+        )
     if find_spec("pyspark") is None:
         raise SparkMissingError("PySpark is not installed: pip install 'goqueue[spark]'")
     if master is not None and remote is not None:
         raise ValueError("a session has a master or a remote, not both")
-    given = {PUSH_FILTERS: str(push_filters).lower(), **(conf or {})}
+    given = conf or {}
     made = _connect(app_name, remote, given) if remote else _launch(app_name, master, given)
     register(made)
     return made
 
 
 def register(spark: "SparkSession") -> None:
-    """Make ``format("goqueue")`` known to a session that was not made by ``session``."""
+    """Make ``format("goqueue")`` known to a session that was not made by ``session``.
+
+    Raises ``WorkerPythonError`` if the session's workers run a Python without the connector.
+    """
     from goqueue.spark.connector.source import GoQueueDataSource  # noqa: PLC0415 - loads PySpark
 
+    if not _is_remote(spark) and not any(spark.conf.get(name, "") for name in SENT_ALONG):
+        check_workers(spark.sparkContext.pythonExec, own=worker_python(cache_dir()))
     spark.dataSource.register(GoQueueDataSource)
+
+
+def _is_remote(spark: "SparkSession") -> bool:
+    """Tell whether a session is one of Spark Connect, whose workers are the server's."""
+    return type(spark).__module__.startswith("pyspark.sql.connect.")
 
 
 def _connect(app_name: str, remote: str, conf: Mapping[str, str]) -> "SparkSession":
@@ -120,6 +139,11 @@ def _launch(app_name: str, master: str | None, conf: Mapping[str, str]) -> "Spar
             raise
         raise SparkNotStartedError("Spark's Java process ended before it was ready") from error
     made.sparkContext.setLogLevel(conf.get("spark.log.level", "ERROR"))
+    from goqueue.spark.watch import watch  # noqa: PLC0415 - loads PySpark
+
+    if made.sparkContext.applicationId not in _watched:
+        _watched.add(made.sparkContext.applicationId)
+        watch(made)
     return made
 
 

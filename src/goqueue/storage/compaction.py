@@ -77,6 +77,13 @@ class Compaction:
         """The offset behind the last segment that is compacted."""
         return self._sources[-1].end_offset if self._sources else Offset(0)
 
+    def dropped_by(self, swap: Swap) -> BitMap64:
+        """Return the offsets whose messages a compacted segment no longer holds."""
+        last = next(one for one in self._sources if one.base_offset == swap.replaced[-1])
+        offsets = BitMap64()
+        offsets.add_range(swap.base_offset, last.end_offset)
+        return offsets & self._dropped
+
     # Looking.
 
     def survey(self) -> Survey:

@@ -41,7 +41,8 @@ class File(Protocol):
     def append(self, buffers: Sequence[Buffer]) -> None:
         """Write all buffers at the end, or raise with the file as long as it was before.
 
-        A full disk raises DiskFullError, any other failure StorageFailedError.
+        A full disk raises DiskFullError, what else may pass (no memory, no more files)
+        OverloadedError, any other failure StorageFailedError. So do all calls but syncs.
         """
         ...
 
@@ -83,6 +84,10 @@ class Disk(Protocol):
 
     def make_directory(self, path: str) -> None:
         """Create a directory and its parents where missing, durably."""
+        ...
+
+    def make_directories(self, paths: Sequence[str]) -> None:
+        """Create directories and their parents where missing, durably; each parent synced once."""
         ...
 
     def sync_directory(self, path: str) -> None:

@@ -5,8 +5,8 @@
     | size | crc32c | record …        again and again, big-endian
     +------+--------+---------
 
-A torn last record was never acknowledged and is cut. A bad record before good ones is damage: the
-journal refuses to open, because state without it would be wrong in silence.
+A torn last record was never acknowledged and is cut. Any other bad record is damage: the journal
+refuses to open, because state without it would be wrong in silence.
 """
 
 import contextlib
@@ -16,9 +16,10 @@ from typing import Final
 
 from crc32c import crc32c
 
-from goqueue.base.errors import StorageFailedError
+from goqueue.base.errors import GoQueueError, StorageFailedError
 from goqueue.base.ids import Position
 from goqueue.base.limits import JOURNAL_RECORD_BYTES_MAX
+from goqueue.core.log.torn import has_lost_part
 from goqueue.storage.disk import Disk, File, write_atomically
 
 _HEAD: Final = struct.Struct(">II")
@@ -31,6 +32,8 @@ class Journal:
         self._disk = disk
         self._path = path
         self._failure: StorageFailedError | None = None
+        self._is_in_doubt = False
+        """Whether a file that was to replace this one may have done so."""
         directory = path.rpartition("/")[0]
         disk.make_directory(directory)
         self._file: File = disk.open(path, create=True)
@@ -78,12 +81,25 @@ class Journal:
             # Either file may be the one that a restart finds, so neither takes more records.
             self._failure = error
             raise
+        except GoQueueError:
+            self._is_in_doubt = True
+            raise
+        self._open_again()
+
+    def _open_again(self) -> None:
+        """Go on with the file that has the name now."""
+        self._is_in_doubt = True
+        file = self._disk.open(self._path)
         self._file.close()
-        self._file = self._disk.open(self._path)
+        self._file = file
+        self._is_in_doubt = False
 
     def _check_writable(self) -> None:
         if self._failure is not None:
             raise StorageFailedError(self._failure.message) from self._failure
+        if self._is_in_doubt:
+            self._disk.sync_directory(self._path.rpartition("/")[0])
+            self._open_again()
 
     def close(self) -> None:
         """Release the file."""
@@ -117,10 +133,20 @@ def _record_at(raw: bytes, position: int) -> bytes | None:
 
 
 def _refuse_damage(raw: bytes, position: int, path: str) -> None:
-    """Tell a torn end from damage: behind a torn record there is never a good one."""
-    for start in range(position + 1, len(raw) - _HEAD.size):
-        if _record_at(raw, start) is not None:
-            raise StorageFailedError(
-                f"{path}: the record at byte {position} is damaged and good ones follow;"
-                " restore the file from a backup"
-            )
+    """Tell a torn end from damage: that has zeros or ends early, and no good record behind it."""
+    rest = range(position + 1, len(raw) - _HEAD.size)
+    if not _is_torn(raw[position:], position) or any(_record_at(raw, at) for at in rest):
+        raise StorageFailedError(
+            f"{path}: the record at byte {position} of {len(raw)} is damaged, and state without it"
+            " would be wrong; restore the file from a backup"
+        )
+
+
+def _is_torn(tail: bytes, position: int) -> bool:
+    size, crc = _HEAD.unpack_from(tail)
+    left = len(tail) - _HEAD.size
+    if not left < size <= JOURNAL_RECORD_BYTES_MAX:
+        return has_lost_part(tail, position)
+    # A size with one wrong bit makes a whole record look like half of one.
+    is_whole = (size ^ left).bit_count() == 1 and crc32c(tail[_HEAD.size :]) == crc
+    return not is_whole

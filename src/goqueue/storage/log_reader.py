@@ -15,7 +15,8 @@ from goqueue.core.record.batch import batch_fields, decode_batch
 from goqueue.core.record.columns import microseconds
 from goqueue.core.record.frame import CONTROL, read_header
 from goqueue.storage.disk import File
-from goqueue.storage.partition_log import Gap, PartitionLog
+from goqueue.storage.log_notes import Gap
+from goqueue.storage.partition_log import PartitionLog
 from goqueue.storage.segment import Segment
 
 TIME_SCAN_BYTES = 1 * MiB

@@ -8,26 +8,29 @@ import contextlib
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple
+from dataclasses import replace
+from typing import Final
 
 import msgspec
 
-from goqueue.base.errors import DiskFullError, StorageFailedError
+from goqueue.base.errors import DiskFullError, GoQueueError, StorageFailedError
 from goqueue.base.ids import Offset, Position
 from goqueue.base.limits import FRAME_HEADER_BYTES, SEGMENT_BYTES
 from goqueue.base.units import NS_PER_MS
 from goqueue.core.log.retention import SegmentAge, expired_segments
-from goqueue.core.log.scan import find_frame, has_lost_sector
+from goqueue.core.log.scan import Span, find_frame
+from goqueue.core.log.torn import end_of_damage, is_torn
 from goqueue.core.record.check import CheckedFrame
 from goqueue.core.record.frame import FrameHeader, seal_header
 from goqueue.storage.disk import Buffer, Disk, File, write_atomically
+from goqueue.storage.log_notes import Gap, LogCounters, Recovery
 from goqueue.storage.segment import Appending, Scan, Segment
 from goqueue.storage.segment_index import Flush
 from goqueue.storage.swap import (
+    CHECKPOINT_NAME,
     SWAP_NAME,
     Swap,
-    bases_in,
+    bases_of,
     forget_swap,
     mend,
     read_checkpoint,
@@ -36,27 +39,6 @@ from goqueue.storage.swap import (
 LOST_SUFFIX: Final = ".lost"
 SEALED_OPEN_MAX: Final = 4
 """Sealed segments a log keeps open for its readers."""
-
-
-class Gap(NamedTuple):
-    """Offsets that cannot be served: their frames are bad on disk. Half-open."""
-
-    start_offset: Offset
-    end_offset: Offset
-
-
-@dataclass(slots=True)
-class LogCounters:
-    """What happened to one log since it was opened."""
-
-    bytes_written: int = 0
-    bytes_read: int = 0
-    syncs: int = 0
-    sync_errors: int = 0
-    segments_created: int = 0
-    segments_deleted: int = 0
-    lookups: int = 0
-    torn_bytes: int = 0
 
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,18 +58,8 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
         self.flush.run()
 
 
-@dataclass(slots=True)
-class Recovery:
-    """What opening a log had to mend."""
-
-    torn_bytes: int = 0
-    lost_bytes: int = 0
-    gaps: list[Gap] = field(default_factory=list)
-    index_rebuilds: int = 0
-
-
 class PartitionLog:
-    """Appends, commits, reads and forgets frames."""
+    """Appends, commits, reads and forgets frames. Its directory is there before it is opened."""
 
     def __init__(self, disk: Disk, directory: str, *, segment_bytes: int = SEGMENT_BYTES) -> None:
         self._disk = disk
@@ -109,10 +81,10 @@ class PartitionLog:
 
     def _open(self) -> None:
         disk, directory = self._disk, self._directory
-        disk.make_directory(directory)
-        mend(disk, directory)
-        self.cleaned_offset = read_checkpoint(disk, directory)
-        self._segments = [Segment(disk, directory, base) for base in bases_in(disk, directory)]
+        names = mend(disk, directory)
+        if CHECKPOINT_NAME in names:
+            self.cleaned_offset = read_checkpoint(disk, directory)
+        self._segments = [Segment(disk, directory, base) for base in bases_of(names)]
         if self._segments:
             # A process killed right after it made a segment left its name unsynced.
             disk.sync_directory(directory)
@@ -227,6 +199,13 @@ class PartitionLog:
         self.counters.bytes_written += size
         return base
 
+    def append_stored(self, frames: Buffer, spans: Sequence[Span]) -> None:
+        """Write checked frames that have their offsets already, in one write."""
+        self.check_writable()
+        assert spans[0].header.offset == self.end_offset, "a log has no holes"
+        self._active.append_stored(frames, spans)
+        self.counters.bytes_written += len(frames)
+
     def begin_commit(self) -> Commit:
         """Plan the sync of everything appended so far; ``finish_commit`` ends it."""
         assert not self.is_committing, "one commit at a time"
@@ -255,7 +234,7 @@ class PartitionLog:
         self.failure = error
         # The failed sync may have dropped pages that memory still shows. Nobody was promised them,
         # so they are cut off before a restart can take them for durable.
-        with contextlib.suppress(StorageFailedError):
+        with contextlib.suppress(GoQueueError):
             self._active.take_back(size=self._synced_size, next_offset=self.durable_offset)
 
     def check_writable(self) -> None:
@@ -320,19 +299,25 @@ class PartitionLog:
 
     def report_gap(self, gap: Gap) -> None:
         """Note offsets that cannot be served, together with those next to them."""
-        apart = []
-        for known in self.recovery.gaps:
-            if known.end_offset < gap.start_offset or gap.end_offset < known.start_offset:
-                apart.append(known)
-            else:
-                gap = Gap(
-                    min(known.start_offset, gap.start_offset), max(known.end_offset, gap.end_offset)
-                )
-        self.recovery.gaps = sorted([*apart, gap])
+        self.recovery.add(gap)
 
     def holds(self, segment: Segment) -> bool:
         """Tell whether a segment is still part of the log."""
         return segment in self._segments
+
+    def skip_to(self, end_offset: Offset) -> None:
+        """Go on at an offset that lies ahead: those before it were given to messages now lost.
+
+        Were they given again, whoever remembers them would take new messages for old ones.
+        """
+        gap = Gap(self.end_offset, end_offset)
+        assert gap.start_offset < end_offset, "the end only moves on"
+        if not self._active.is_empty:
+            self._guard(self._seal)
+        self._guard(lambda: self._add_segment(end_offset))
+        self.durable_offset = end_offset
+        self.recovery.lost_tail = gap
+        self.report_gap(gap)
 
     # Forgetting.
 
@@ -452,15 +437,15 @@ class PartitionLog:
         """Cut off what a crash left of writes nobody was promised; tell if it was that."""
         tail = active.file.read(scan.position, active.size - scan.position)
         following = find_frame(tail, offset_min=active.next_offset)
-        if following is not None and not has_lost_sector(
-            tail, start=0, end=following.start, origin=scan.position
+        if not is_torn(
+            tail, position=scan.position, following=following, has_ended_early=scan.is_cut
         ):
             return False
         if scan.is_cut and following is None:
             self.recovery.torn_bytes = len(tail)
         else:
-            # A page never reached the disk, so nothing behind it was ever synced. Or a bit of the
-            # very last frame flipped: nobody can tell, so the bytes are kept beside the log.
+            # A page never reached the disk, so nothing behind it was ever synced; should it be
+            # otherwise after all, the bytes are kept beside the log.
             try:
                 self._set_aside(active, tail)
             except DiskFullError:
@@ -471,14 +456,18 @@ class PartitionLog:
     def _keep_damaged(self, active: Segment) -> None:
         """Leave a damaged segment as it is and go on behind it: bad frames are never deleted."""
         offset, position = active.tail()
-        for _, span in active.scan_past_damage(offset, position):
+        for at, span in active.scan_past_damage(offset, position):
             if span.header.offset > offset:
                 self.report_gap(Gap(offset, span.header.offset))
-            offset = span.end_offset
-        end = active.index.offsets.last()
-        if end is not None and offset < end[0]:
-            self.report_gap(Gap(offset, Offset(end[0])))
-            offset = Offset(end[0])
+            offset, position = span.end_offset, Position(at + span.end - span.start)
+        index_end, position_end = active.index.offsets.last() or (0, 0)
+        if position_end < active.size:
+            # No entry says how far the damaged frames at the end went.
+            rest = active.file.read(position, active.size - position)
+            index_end = max(index_end, end_of_damage(rest, offset))
+        if offset < index_end:
+            self.report_gap(Gap(offset, Offset(index_end)))
+            offset = Offset(index_end)
         active.next_offset = offset
         active.sync()
         if active.is_empty:

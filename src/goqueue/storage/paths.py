@@ -1,5 +1,7 @@
 """Names inside the data directory, checked so that none can lead outside it."""
 
+from collections.abc import Iterable, Mapping, Sequence
+
 from goqueue.base.errors import InvalidNameError
 
 ROOT = ""
@@ -27,3 +29,15 @@ def entry_parts_of(path: str) -> list[str]:
     if not parts:
         raise InvalidNameError("the data directory itself cannot be opened, renamed or removed")
     return parts
+
+
+def by_parent(paths: Iterable[str]) -> Mapping[str, Sequence[str]]:
+    """Return every directory on the way to these, by its parent; a parent comes before its own."""
+    found: dict[str, dict[str, None]] = {}
+    for path in paths:
+        parent = ROOT
+        for name in parts_of(path):
+            child = f"{parent}/{name}" if parent else name
+            found.setdefault(parent, {})[child] = None
+            parent = child
+    return {parent: list(children) for parent, children in found.items()}

@@ -81,10 +81,11 @@ class ReadOnlyDisk(LocalDisk):
         except OSError as error:
             raise StorageFailedError(f"cannot open {path}: {error.strerror}") from error
 
-    def make_directory(self, path: str) -> None:
-        """Accept a directory that is there, refuse to make one."""
-        if not self._full(path).is_dir():
-            _refuse(f"make {path}")
+    def make_directories(self, paths: Sequence[str]) -> None:
+        """Accept directories that are there, refuse to make one."""
+        for path in paths:
+            if not Path(self._full(path)).is_dir():
+                _refuse(f"make {path}")
 
     def sync_directory(self, path: str) -> None:
         """Do nothing: there is nothing to make durable."""

@@ -106,6 +106,15 @@ class Segment:
         self._size = position + appending.size
         self.next_offset = Offset(appending.first_offset + appending.rows)
 
+    def append_stored(self, frames: Buffer, spans: Sequence[Span]) -> None:
+        """Write frames that have their offsets already; raises with nothing changed."""
+        position = self.size
+        self.file.append([frames])
+        for span in spans:
+            self._note(position + span.start, span.header.offset, span.header.timestamp_ns)
+        self._size = position + len(frames)
+        self.next_offset = spans[-1].end_offset
+
     def _note(
         self, position: int, offset: Offset, timestamp_ns: int, *, is_wanted: bool = False
     ) -> None:
@@ -279,6 +288,7 @@ class Segment:
 
     def recover(self) -> "Scan":
         """Read the tail of the segment that will take appends, up to its end or a bad frame."""
+        self._size = self.file.size()
         self._index = self._read_index()
         if self._index is None:
             self.index_rebuilds += 1

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from goqueue.base.errors import CorruptFrameError
 from goqueue.base.ids import Offset, Position
 from goqueue.core.log.index import SparseIndex
-from goqueue.core.log.scan import Span, find_frame, has_lost_sector
+from goqueue.core.log.scan import Span, find_frame
+from goqueue.core.log.torn import is_torn
 from goqueue.core.record.batch import batch_fields, decode_batch
-from goqueue.core.record.frame import CONTROL, TOMBSTONE, TX_COMMIT
+from goqueue.core.record.frame import CONTROL
 from goqueue.core.record.row import Row
 from goqueue.storage.disk import Disk
 from goqueue.storage.findings import Report
@@ -64,7 +65,7 @@ class SegmentCheck:
                 yield span.end - span.start
             if scan.fault is None:
                 break
-            following = self._skip_fault(scan.position, scan.fault)
+            following = self._skip_fault(scan.position, scan.fault, is_cut=scan.is_cut)
             yield following - scan.position
             position = following
         # A sealed segment's last entry is its end.
@@ -91,30 +92,11 @@ class SegmentCheck:
             self._report.problem(self._log_path, f"{missing} are missing before byte {position}")
         self._offsets.meet(position, offset)
         self._times.meet(offset, span.header.timestamp_ns)
-        self._check_flags(span)
         self._check_content(position, span)
         self.end_offset = max(self.end_offset, span.end_offset)
         self._report.frames += 1
-        self._report.messages += 0 if span.header.is_hole else span.rows
+        self._report.messages += 0 if span.header.flags & CONTROL else span.rows
         self._report.bytes_checked += span.end - span.start
-
-    def _check_flags(self, span: Span) -> None:
-        """Look for flags that hide a message: the checksum does not cover them."""
-        header = span.header
-        if header.is_hole:
-            return
-        if header.flags & (CONTROL | TX_COMMIT):
-            self._report.problem(
-                self._log_path,
-                f"the frame of offset {header.offset} is flagged as the broker's own, so readers"
-                " skip it",
-            )
-        if header.flags & TOMBSTONE and header.value_size:
-            self._report.problem(
-                self._log_path,
-                f"offset {header.offset} is flagged as a tombstone, so readers do not see its value"
-                f" of {header.value_size} bytes",
-            )
 
     def _check_content(self, position: Position, span: Span) -> None:
         """Look into a frame; its checksum holds, so a fault here was already there when written."""
@@ -140,17 +122,22 @@ class SegmentCheck:
                 f" declares {rows}",
             )
 
-    def _skip_fault(self, position: Position, fault: CorruptFrameError) -> Position:
+    def _skip_fault(
+        self, position: Position, fault: CorruptFrameError, *, is_cut: bool
+    ) -> Position:
         """Report bytes that are no frame; return where the next good one begins."""
         size = self._segment.size
         rest = self._segment.file.read(position, size - position)
         following = find_frame(rest, offset_min=self.end_offset)
+        may_be_torn = self._place.is_active and self.is_indexed_to <= position
+        is_half_written = may_be_torn and is_torn(
+            rest, position=position, following=following, has_ended_early=is_cut
+        )
         if following is None:
             self._offsets.skip(Position(size))
-            self._end_badly(position, len(rest), fault)
+            self._end_badly(position, len(rest), fault, is_torn=is_half_written)
             return Position(size)
-        may_be_torn = self._place.is_active and self.is_indexed_to <= position
-        if may_be_torn and has_lost_sector(rest, start=0, end=following.start, origin=position):
+        if is_half_written:
             self._offsets.skip(Position(size))
             self._lose_page(position, len(rest))
             return Position(size)
@@ -173,8 +160,10 @@ class SegmentCheck:
             " bytes aside, none of which was acknowledged as synced",
         )
 
-    def _end_badly(self, position: Position, size: int, fault: CorruptFrameError) -> None:
-        if self._place.is_active and self.is_indexed_to <= position:
+    def _end_badly(
+        self, position: Position, size: int, fault: CorruptFrameError, *, is_torn: bool
+    ) -> None:
+        if is_torn:
             self.torn_bytes = size
             self._report.note(
                 self._log_path,
@@ -188,8 +177,7 @@ class SegmentCheck:
 
     def _read_index(self, suffix: str) -> SparseIndex | None:
         path = self._place.path(suffix)
-        # The index of the active segment is not synced yet, so a crash may leave less of it.
-        report = self._report.note if self._place.is_active else self._report.problem
+        report = self._report.note
         try:
             file = self._disk.open(path)
         except FileNotFoundError:
@@ -237,10 +225,11 @@ class IndexCursor:
         if not self._wrong:
             return
         offset, position = self._wrong[0]
-        report.problem(
+        report.note(
             self._path,
             f"{len(self._wrong)} of {len(self._entries)} entries do not match the log of {size}"
-            f" bytes; the first says that offset {offset} is at byte {position}",
+            f" bytes; the first says that offset {offset} is at byte {position}; the broker makes"
+            " it anew from the log",
         )
 
 
@@ -281,8 +270,9 @@ class TimeCursor:
             self._wrong.append(self._entries[-1] if self._entries else (0, 0))
         if self._wrong:
             time_ns, offset = self._wrong[0]
-            report.problem(
+            report.note(
                 self._path,
                 f"{len(self._wrong)} of {len(self._entries)} entries do not match the log;"
-                f" the first says {time_ns} ns for offset {offset}",
+                f" the first says {time_ns} ns for offset {offset}; the broker makes it anew from"
+                " the log",
             )

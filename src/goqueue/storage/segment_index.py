@@ -13,6 +13,7 @@ from goqueue.base.errors import (
     CorruptFrameError,
     DiskFullError,
     GoQueueError,
+    OverloadedError,
     StorageFailedError,
 )
 from goqueue.base.ids import Offset, Position
@@ -147,7 +148,7 @@ class SegmentIndex:
     def save_soon(self) -> None:
         """Replace files that are not good, or leave that for later where the disk refuses."""
         if self.is_rewrite_due:
-            with contextlib.suppress(DiskFullError, StorageFailedError):
+            with contextlib.suppress(DiskFullError, OverloadedError, StorageFailedError):
                 self.save()
 
     def seal(self) -> None:

@@ -7,6 +7,7 @@ happened: whoever opens the log finds the note and does what is left of it.
 
 import contextlib
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -82,11 +83,12 @@ def stem_of(directory: str, base_offset: Offset) -> str:
 
 def bases_in(disk: Disk, directory: str) -> list[Offset]:
     """Return the first offsets of the segments in a directory."""
-    stems = (
-        name.removesuffix(LOG_SUFFIX)
-        for name in disk.list_directory(directory)
-        if name.endswith(LOG_SUFFIX)
-    )
+    return bases_of(disk.list_directory(directory))
+
+
+def bases_of(names: Sequence[str]) -> list[Offset]:
+    """Return the first offsets of the segments that have a log among these names."""
+    stems = (name.removesuffix(LOG_SUFFIX) for name in names if name.endswith(LOG_SUFFIX))
     return [Offset(int(stem)) for stem in stems if stem.isdecimal()]
 
 
@@ -99,8 +101,11 @@ def read_swap(disk: Disk, directory: str) -> Swap | None:
     return Swap(base_offset=Offset(base), replaced=tuple(map(Offset, replaced)))
 
 
-def mend(disk: Disk, directory: str) -> None:
-    """Finish the swap a crash has interrupted and remove what was not yet part of one."""
+def mend(disk: Disk, directory: str) -> Sequence[str]:
+    """Finish the swap a crash has interrupted and remove what was not yet part of one.
+
+    Return the names that are in the directory now.
+    """
     names = disk.list_directory(directory)
     if SWAP_NAME in names:
         swap = read_swap(disk, directory)
@@ -109,7 +114,8 @@ def mend(disk: Disk, directory: str) -> None:
         swap.put_log(disk, directory)
         swap.put_rest(disk, directory)
         forget_swap(disk, directory)
-    remove_cleaned(disk, directory)
+        names = disk.list_directory(directory)
+    return _without_cleaned(disk, directory, names)
 
 
 def forget_swap(disk: Disk, directory: str) -> None:
@@ -125,11 +131,15 @@ def remove_cleaned(disk: Disk, directory: str) -> None:
     As long as there is a note, they are what it speaks of.
     """
     names = disk.list_directory(directory)
-    if SWAP_NAME in names:
-        return
+    if SWAP_NAME not in names:
+        _without_cleaned(disk, directory, names)
+
+
+def _without_cleaned(disk: Disk, directory: str, names: Sequence[str]) -> Sequence[str]:
     for name in names:
         if CLEANED in name:
             disk.remove(f"{directory}/{name}")
+    return [name for name in names if CLEANED not in name]
 
 
 # How far the log is compacted.

@@ -8,16 +8,17 @@ from collections.abc import Iterator
 from typing import Final
 
 import msgspec
-from crc32c import crc32c
 
 from goqueue.base.errors import StorageFailedError
 from goqueue.base.ids import Offset, Position
 from goqueue.core.producers import identities
 from goqueue.core.topics import catalog
+from goqueue.storage.data_format import FORMAT_PATH, check_format
 from goqueue.storage.disk import Disk
 from goqueue.storage.findings import Report
 from goqueue.storage.journal import Journal
 from goqueue.storage.segment_check import Place, SegmentCheck
+from goqueue.storage.snapshot_sum import snapshot_sum
 from goqueue.storage.swap import (
     CHECKPOINT_NAME,
     CLEANED,
@@ -64,6 +65,11 @@ class Verification:
 
     def run(self) -> Iterator[int]:
         """Check everything, yielding how many bytes were checked since the last time."""
+        try:
+            check_format(self._disk)
+        except StorageFailedError as error:
+            self.report.problem(FORMAT_PATH, error.message)
+            return
         knows_topics = self._check_journal()
         if knows_topics:
             self._compare_catalog()
@@ -242,7 +248,7 @@ class Verification:
         body = raw[_SNAPSHOT_HEAD.size :]
         try:
             crc, synced_offset = _SNAPSHOT_HEAD.unpack_from(raw)
-            is_good = crc32c(body, synced_offset & 0xFFFFFFFF) == crc
+            is_good = snapshot_sum(body, synced_offset) == crc
             if path.endswith(SNAPSHOT_NAME):
                 msgspec.msgpack.decode(body)
         except (struct.error, msgspec.MsgspecError):

@@ -17,6 +17,7 @@ from pyroaring import BitMap64
 from goqueue.base.ids import TopicPartition
 from goqueue.core.delivery.ledger import Ledger
 from goqueue.core.delivery.view import View
+from goqueue.core.offset_sets import each
 
 Place = tuple[str, TopicPartition]
 """A group and a partition."""
@@ -80,7 +81,7 @@ class ConservationChecker:
         """Compare a ledger with the history, and with itself."""
         place = (group, partition)
         where = f"{group} {partition}"
-        for offset in self.acked[place]:
+        for offset in each(self.acked[place]):
             if not ledger.is_settled(offset):
                 self._fault(f"{where}@{offset}: its ack was confirmed and is forgotten")
         census = states_of(ledger, view)
@@ -100,7 +101,7 @@ class ConservationChecker:
             self._fault(f"{where}: {ended} messages ended, {ledger!r} knows others")
         lost = self.published[partition] - union - _before(begin)
         if lost:
-            self._fault(f"{where}: published and nowhere: {list(lost)[:10]}")
+            self._fault(f"{where}: published and nowhere: {each(lost).tolist()[:10]}")
 
     def check(self) -> None:
         """Raise if anything was found."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from random import Random
 
 from goqueue.base.errors import DataDirLockedError, StorageFailedError
-from goqueue.storage.paths import entry_parts_of, parts_of
+from goqueue.storage.paths import by_parent, entry_parts_of
 from goqueue.testing.device import EVERYTHING
 from goqueue.testing.file import MemoryFile
 from goqueue.testing.platter import PAGE_BYTES, DirectoryNode, FileNode, Node, Platter
@@ -65,11 +65,15 @@ class MemoryDisk:
 
     def make_directory(self, path: str) -> None:
         """Create a directory and its parents where missing, durably."""
-        parts = parts_of(path)
+        self.make_directories([path])
+
+    def make_directories(self, paths: Sequence[str]) -> None:
+        """Create directories and their parents where missing, durably; each parent synced once."""
+        wanted = by_parent(paths)
         with self._platter.mutex:
             self._process.check_alive()
-            for depth in range(1, len(parts) + 1):
-                self._make_one_directory("/".join(parts[:depth]))
+            for children in wanted.values():
+                self._platter.sync_names({self._make_one_directory(child) for child in children})
 
     def sync_directory(self, path: str) -> None:
         """Make creations, renames and removals in a directory durable."""
@@ -223,7 +227,7 @@ class MemoryDisk:
         entry_parts_of(path)
         return self._find(path)
 
-    def _make_one_directory(self, path: str) -> None:
+    def _make_one_directory(self, path: str) -> tuple[DirectoryNode, str]:
         place = self._platter.place(path)
         node = self._platter.find(path)
         if node is None:
@@ -231,7 +235,7 @@ class MemoryDisk:
             self._platter.change((*place, DirectoryNode()))
         else:
             _directory(node, path)
-        self._platter.sync_names({place})
+        return place
 
     def _remove_below(self, path: str, directory: DirectoryNode) -> None:
         for name, node in sorted(directory.entries.items()):

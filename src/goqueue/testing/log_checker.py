@@ -42,7 +42,7 @@ class Finding:
 
 
 @dataclass(slots=True)
-class _Trace:
+class _PartitionHistory:
     """What is known of one partition."""
 
     sent: dict[bytes, str] = field(default_factory=dict)
@@ -64,7 +64,7 @@ class LogChecker:
     """Takes a history and judges it."""
 
     def __init__(self) -> None:
-        self._traces: dict[TopicPartition, _Trace] = {}
+        self._traces: dict[TopicPartition, _PartitionHistory] = {}
         self._findings: list[Finding] = []
 
     def __repr__(self) -> str:
@@ -154,7 +154,7 @@ class LogChecker:
             raise AssertionError("\n".join(map(str, findings)))
 
     @staticmethod
-    def _lost(partition: TopicPartition, trace: _Trace) -> list[Finding]:
+    def _lost(partition: TopicPartition, trace: _PartitionHistory) -> list[Finding]:
         read = trace.last_read
         if read is None:
             return []
@@ -167,7 +167,7 @@ class LogChecker:
         ]
 
     @staticmethod
-    def _out_of_order(partition: TopicPartition, trace: _Trace) -> list[Finding]:
+    def _out_of_order(partition: TopicPartition, trace: _PartitionHistory) -> list[Finding]:
         findings: list[Finding] = []
         latest: dict[str, int] = {}
         for payload, producer in trace.sent.items():
@@ -180,7 +180,9 @@ class LogChecker:
             latest[producer] = max(offset, latest.get(producer, -1))
         return findings
 
-    def _place(self, partition: TopicPartition, trace: _Trace, offset: int, payload: bytes) -> None:
+    def _place(
+        self, partition: TopicPartition, trace: _PartitionHistory, offset: int, payload: bytes
+    ) -> None:
         known = trace.at.setdefault(offset, payload)
         if known != payload:
             self._find(
@@ -192,8 +194,8 @@ class LogChecker:
                 Violation.DUPLICATE, f"{partition}: {payload!r} is at {place} and at {offset}"
             )
 
-    def _trace(self, partition: TopicPartition) -> _Trace:
-        return self._traces.setdefault(partition, _Trace())
+    def _trace(self, partition: TopicPartition) -> _PartitionHistory:
+        return self._traces.setdefault(partition, _PartitionHistory())
 
     def _find(self, violation: Violation, text: str) -> None:
         finding = Finding(violation, text)

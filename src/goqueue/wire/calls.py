@@ -17,6 +17,11 @@ from goqueue.base.limits import (
 
 PROTOCOL_VERSION = 1
 
+FEATURES = ("read_in_place",)
+"""What either end may do beyond the protocol's version; both name theirs in HELLO."""
+
+FEATURES_MAX = 100
+
 Name = Annotated[str, msgspec.Meta(max_length=NAME_CHARACTERS_MAX)]
 Text = Annotated[str, msgspec.Meta(max_length=1_000)]
 Natural = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
@@ -33,6 +38,8 @@ class Hello(Call, frozen=True):
     protocol: Number
     client: Text
     api_key: Text | None = None
+    features: Annotated[list[Name], msgspec.Meta(max_length=FEATURES_MAX)] = []
+    """What the client can do; names the broker does not know are ignored."""
 
 
 class HelloReply(Call, frozen=True):
@@ -41,6 +48,7 @@ class HelloReply(Call, frozen=True):
     protocol: int
     server: str
     node_id: str
+    features: list[str] = []
 
 
 class Nothing(Call, frozen=True):
@@ -77,12 +85,16 @@ class ConfigureTopic(Call, frozen=True):
 
 
 class PartitionState(Call, frozen=True):
-    """The range of one partition, half-open."""
+    """The range of one partition, half-open, and how many messages are in it.
+
+    Those are fewer than offsets: transactions leave marks, compaction and cancelling leave holes.
+    """
 
     partition: int
     start_offset: int
     end_offset: int
     size_bytes: int
+    messages: int = 0
 
 
 class TopicState(Call, frozen=True):

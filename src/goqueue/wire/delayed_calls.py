@@ -47,6 +47,8 @@ class DelayedEntry(Call, frozen=True):
     offset: int
     deliver_at_us: int
     state: str = "pending"
+    remaining_ms: int = 0
+    """How long it still waits; 0 where it does not."""
 
 
 class DelayedList(Call, frozen=True):

@@ -34,11 +34,11 @@ class JoinGroup(Call, frozen=True):
 
 
 class Heartbeat(Call, frozen=True):
-    """Say that a member is there; a generation of 0 is not compared."""
+    """Say that a member is there; without a generation none is compared."""
 
     group: Text
     member_id: Member
-    generation: Number = 0
+    generation: Number | None = None
 
 
 class MemberAssignment(Call, frozen=True):

@@ -8,8 +8,8 @@ from goqueue.wire.calls import Call
 class TopicView(Call, frozen=True):
     """One topic.
 
-    ``messages_in`` counts what was ever published, ``messages_out`` what was read or acked since
-    the broker started. ``lanes`` are messages some group has not settled, most urgent first; all
+    ``messages_in`` counts what was published, ``messages_out`` what was read or acked since the
+    broker started. ``lanes`` are messages some group has not settled, most urgent first; all
     there are where no group reads the topic. ``dead`` are the dead letters that lie in its DLQ.
     """
 

@@ -9,12 +9,13 @@ Shape: codec. Big-endian. ``size`` counts what follows it; the header is msgpack
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple
 
 from goqueue.base.errors import ProtocolError
 from goqueue.base.limits import REQUEST_BYTES_MAX, REQUEST_HEADER_BYTES_MAX
+from goqueue.base.units import KiB
 
 Buffer = bytes | bytearray | memoryview
 
@@ -22,6 +23,8 @@ _HEAD: Final = struct.Struct(">IBBII")
 _SIZE: Final = struct.Struct(">I")
 HEAD_BYTES: Final = _HEAD.size
 _AFTER_SIZE: Final = HEAD_BYTES - _SIZE.size
+_BUFFER_BYTES: Final = 4 * KiB
+"""Packets up to this are received whole; of larger ones the payload has memory of its own."""
 
 
 class Kind(IntEnum):
@@ -118,20 +121,36 @@ def encode_packet(
     return [head + header, *payload]
 
 
+def fresh(size: int) -> memoryview:
+    """Return memory for so many bytes."""
+    return memoryview(bytearray(size))
+
+
 class PacketReader:
-    """Cuts a stream into packets; the limits bound what a single one may declare."""
+    """Cuts a stream into packets; the limits bound what a single one may declare.
+
+    An event loop gives the bytes it has to ``feed``. A thread that receives by itself does so into
+    ``buffer`` and says how much came to ``received``: nothing large is copied then, and a large
+    payload begins where memory begins, so that Arrow finds it aligned. One reader, one way.
+    """
 
     def __init__(
         self,
         bytes_max: int = REQUEST_BYTES_MAX,
         *,
         header_bytes_max: int = REQUEST_HEADER_BYTES_MAX,
+        allocate: Callable[[int], memoryview] = fresh,
     ) -> None:
         self._bytes_max = bytes_max
         self._header_bytes_max = header_bytes_max
+        self._allocate = allocate
         self._chunks: list[bytes] = []
         self._held = 0
         self._needed = HEAD_BYTES
+        self._payload_start = HEAD_BYTES
+        self._buffer: memoryview | None = None
+        self._large: Packet | None = None
+        self._filled = 0
 
     @property
     def needed(self) -> int:
@@ -157,20 +176,61 @@ class PacketReader:
         self._held = len(rest)
         return packets
 
+    def buffer(self) -> memoryview:
+        """Return where the next bytes of the stream are to be received."""
+        if self._large is not None:
+            return self._large.payload[self._filled :]
+        if self._buffer is None:
+            self._buffer = memoryview(bytearray(_BUFFER_BYTES))
+        return self._buffer
+
+    def received(self, count: int) -> list[Packet]:
+        """Take so many bytes, which are in the buffer now; return the packets they complete."""
+        large = self._large
+        if large is None:
+            assert self._buffer is not None, "received into"
+            packets = self.feed(bytes(self._buffer[:count]))
+            if self._held >= self._payload_start:
+                self._begin_payload()
+            return packets
+        self._filled += count
+        if self._filled < len(large.payload):
+            return []
+        self._large = None
+        return [large]
+
+    @property
+    def arriving(self) -> Packet | None:
+        """Return the packet of which only the payload is still received, if there is one."""
+        return self._large
+
+    def _begin_payload(self) -> None:
+        """Receive the rest of a packet where its payload is to stay."""
+        held = b"".join(self._chunks)
+        _, operation, kind, correlation, _ = _HEAD.unpack_from(held)
+        header = memoryview(held)[HEAD_BYTES : self._payload_start]
+        payload = self._allocate(self._needed - self._payload_start)
+        self._filled = len(held) - self._payload_start
+        payload[: self._filled] = held[self._payload_start :]
+        self._large = Packet(operation, kind, correlation, header, payload)
+        self._chunks, self._held = [], 0
+        self._needed = self._payload_start = HEAD_BYTES
+
     def _split(self, whole: memoryview) -> tuple[list[Packet], int]:
         packets: list[Packet] = []
         position = 0
         while True:
-            self._needed = HEAD_BYTES
+            self._needed = self._payload_start = HEAD_BYTES
             if len(whole) - position < HEAD_BYTES:
                 return packets, position
             size, operation, kind, correlation, header_size = _HEAD.unpack_from(whole, position)
             self._check(size, header_size)
             self._needed = _SIZE.size + size
+            self._payload_start = HEAD_BYTES + header_size
             end = position + self._needed
             if end > len(whole):
                 return packets, position
-            payload = position + HEAD_BYTES + header_size
+            payload = position + self._payload_start
             header = whole[position + HEAD_BYTES : payload]
             packets.append(Packet(operation, kind, correlation, header, whole[payload:end]))
             position = end

@@ -34,10 +34,7 @@ VERBS = (ACK, NACK, REJECT, EXTEND, RELEASE)
 
 
 class Poll(Call, frozen=True):
-    """Lease messages that are ready, waiting a while for them.
-
-    Who ``keeps`` frames is sent those once of which more will be leased to it (see ``Shelf``).
-    """
+    """Lease messages that are ready, waiting a while for them."""
 
     group: Name
     member: Member
@@ -45,7 +42,6 @@ class Poll(Call, frozen=True):
     limit: Annotated[int, msgspec.Meta(ge=1, le=POLL_MESSAGES_MAX)]
     bytes_max: Annotated[int, msgspec.Meta(ge=1, le=FETCH_BYTES_MAX)]
     wait_ms: Annotated[int, msgspec.Meta(ge=0, le=FETCH_WAIT_MS_MAX)]
-    keeps: bool = False
 
 
 class PolledPart(Call, frozen=True):
@@ -55,9 +51,7 @@ class PolledPart(Call, frozen=True):
     are leased, and are to be handed out in that order. ``failures`` are pairs of an offset and how
     often its delivery failed before; all others are delivered for the first time. Where
     ``gathered`` has offsets, the last frame is a batch of just those messages. Those in ``traced``
-    get a header ``traceparent`` that is made of ``tag`` and their offset. ``kept`` are the numbers
-    of frames on the connection's shelf that hold messages of this lease, too; those with the next
-    numbers are the first frames of this part, and are to be put there.
+    get a header ``traceparent`` that is made of ``tag`` and their offset.
     """
 
     topic: str
@@ -69,7 +63,6 @@ class PolledPart(Call, frozen=True):
     gathered: list[int] | bytes = b""
     traced: list[int] | bytes = b""
     tag: int = 0
-    kept: list[int] = msgspec.field(default_factory=list)
 
 
 class Polled(Call, frozen=True):
@@ -135,11 +128,11 @@ class OffsetOf(Call, frozen=True):
 
 
 class CommitOffsets(Call, frozen=True):
-    """Settle everything before the offsets, as its owner."""
+    """Settle everything before the offsets, as its owner; without a generation none is compared."""
 
     group: Name
     member: Member
-    generation: Number
+    generation: Number | None
     offsets: Annotated[list[OffsetOf], msgspec.Meta(max_length=SETTLE_PARTS_MAX)]
 
 

@@ -14,6 +14,8 @@ from goqueue.base.ids import Offset
 from goqueue.core.delivery import events, runs, settle
 from goqueue.core.delivery.key_numbers import NO_KEY, STEP, key_number
 from goqueue.core.delivery.ledger import Ledger
+from goqueue.core.delivery.notices import Due, Looked
+from goqueue.core.delivery.picker import Picker
 from goqueue.core.delivery.runs import count_of, runs_of, set_of
 from goqueue.core.delivery.settle import Claim, Moment, Policy
 from goqueue.core.delivery.terms import LeaseTerms
@@ -57,7 +59,8 @@ class Life:
         self.now_ms = 0
         self.nonce = 0
         self.messages: list[Message] = []
-        self.ledger = Ledger(origin=Offset(0), by_key=by_key, now_ms=0)
+        self.ledger = Ledger(origin=Offset(0), by_key=by_key)
+        self.picker = Picker(now_ms=0)
         self.journal: list[events.Event] = []
         self.ended: dict[str, int] = dict.fromkeys(events.OUTCOMES, 0)
 
@@ -98,7 +101,7 @@ class Life:
         chosen = self.random.sample(hidden, self.random.randrange(len(hidden) + 1))
         for message in chosen:
             message.is_hidden = False
-        self.ledger.due(BitMap64(message.offset for message in chosen))
+        self.ledger.apply(Due(BitMap64(message.offset for message in chosen)))
 
     def cancel(self) -> None:
         hidden = [m for m in self.messages if m.is_hidden]
@@ -113,9 +116,11 @@ class Life:
             start = self.ledger.keys.looked_offset
             keys = [message.key for message in self.messages[start:]]
             numbers = [NO_KEY if key is None else self.number(key) for key in keys]
-            offsets = np.arange(start, len(self.messages))
-            self.ledger.keys.look(offsets, np.array(numbers, np.int64), self.settled())
-        pick = self.ledger.pick(self.view(), limit, now_ms=self.now_ms)
+            end = Offset(len(self.messages))
+            self.ledger.apply(
+                Looked(start, end, np.arange(start, end), np.array(numbers, np.int64))
+            )
+        pick = self.picker.pick(self.ledger, self.view(), limit, now_ms=self.now_ms)
         ready = self.ready()
         assert set(pick.offsets) <= ready
         assert len(pick.offsets) == min(limit, len(ready)), "work is conserved"
@@ -269,10 +274,12 @@ class Life:
         """Rebuild the ledger from the journal, or from a snapshot and nothing else."""
         if self.random.random() < 0.5:
             self.journal = list(self.ledger.snapshot())
-        self.ledger = Ledger(origin=Offset(0), by_key=self.by_key, now_ms=self.now_ms)
+        self.ledger = Ledger(origin=Offset(0), by_key=self.by_key)
+        self.picker = Picker(now_ms=self.now_ms)
         for event in self.journal:
             self.ledger.apply(event)
         decision = self.ledger.revive(self.view(), now_ms=self.now_ms)
+        self.ledger.apply(decision.reply)
         self.commit(decision.events)
         for event in decision.events:
             assert isinstance(event, events.Dropped)

@@ -12,9 +12,11 @@ from goqueue.base.ids import Offset
 from goqueue.core.delivery import events, settle
 from goqueue.core.delivery.key_numbers import key_number
 from goqueue.core.delivery.ledger import Ledger
+from goqueue.core.delivery.notices import Due, Looked
+from goqueue.core.delivery.picker import Picker
 from goqueue.core.delivery.runs import runs_of
 from goqueue.core.delivery.settle import Claim, Moment, Policy
-from goqueue.core.delivery.states import TRANSITIONS, State
+from goqueue.core.delivery.states import TRANSITIONS, DeliveryState
 from goqueue.core.delivery.terms import LeaseTerms
 from goqueue.core.delivery.view import View
 from goqueue.testing import golden
@@ -46,7 +48,8 @@ class Shell:
         self.now_ms = 0
         self.nonces = 0
         self.journal: list[events.Event] = []
-        self.ledger = Ledger(origin=Offset(0), by_key=by_key, now_ms=0)
+        self.ledger = Ledger(origin=Offset(0), by_key=by_key)
+        self.picker = Picker(now_ms=0)
 
     def execute(self, command: str) -> str:
         verb, *words = command.split()
@@ -84,10 +87,10 @@ class Shell:
         ledger = self.ledger
         if ledger.keys is not None:
             start = ledger.keys.looked_offset
-            settled = ledger.settled_between(start, len(self.keys))
             numbers = np.array([key_number(key) for key in self.keys[start:]], np.int64)
-            ledger.keys.look(np.arange(start, len(self.keys)), numbers, settled)
-        pick = ledger.pick(self.view(), int(limit), now_ms=self.now_ms)
+            end = Offset(len(self.keys))
+            ledger.apply(Looked(start, end, np.arange(start, end), numbers))
+        pick = self.picker.pick(ledger, self.view(), int(limit), now_ms=self.now_ms)
         self.nonces += 1
         terms = LeaseTerms(self.nonces, "m", self.now_ms + LEASE_MS, LEASE_MS, self.now_ms)
         decision = ledger.lease(
@@ -152,7 +155,7 @@ class Shell:
     def due(self, *offsets: str) -> str:
         chosen = BitMap64(map(int, offsets))
         self.hidden -= chosen
-        self.ledger.due(chosen)
+        self.ledger.apply(Due(chosen))
         return ""
 
     def cancel(self, *offsets: str) -> str:
@@ -168,10 +171,13 @@ class Shell:
         return show(dooms)
 
     def restart(self) -> str:
-        self.ledger = Ledger(origin=Offset(0), by_key=self.by_key, now_ms=self.now_ms)
+        self.ledger = Ledger(origin=Offset(0), by_key=self.by_key)
+        self.picker = Picker(now_ms=self.now_ms)
         for event in self.journal:
             self.ledger.apply(event)
-        self.commit(self.ledger.revive(self.view(), now_ms=self.now_ms).events)
+        decision = self.ledger.revive(self.view(), now_ms=self.now_ms)
+        self.ledger.apply(decision.reply)
+        self.commit(decision.events)
         return ""
 
     def show(self) -> str:
@@ -196,8 +202,8 @@ def test_story(script: Path) -> None:
 
 def test_every_state_is_in_the_table() -> None:
     """What is done stays done, and every other state has a way out."""
-    assert set(TRANSITIONS) == set(State)
-    assert TRANSITIONS[State.DONE] == {}
-    assert all(ways for state, ways in TRANSITIONS.items() if state is not State.DONE)
+    assert set(TRANSITIONS) == set(DeliveryState)
+    assert TRANSITIONS[DeliveryState.DONE] == {}
+    assert all(ways for state, ways in TRANSITIONS.items() if state is not DeliveryState.DONE)
     reached = {after for ways in TRANSITIONS.values() for after in ways.values()}
-    assert reached == set(State) - {State.READY}, "ready follows from time alone"
+    assert reached == set(DeliveryState) - {DeliveryState.READY}, "ready follows from time alone"

@@ -8,7 +8,7 @@ import msgspec
 from goqueue.base.limits import HEADERS_BYTES_MAX
 from goqueue.core.dlq import redrive
 from goqueue.core.dlq.record import Attempt, Story, write_story
-from goqueue.core.dlq.redrive import Event, Job, Kind, Order, RedriveBook, State
+from goqueue.core.dlq.redrive import Event, Job, Kind, Order, RedriveBook, RedriveState
 from goqueue.testing import golden
 from goqueue.testing.clock import FakeClock
 from tests.core.test_stories import Shell
@@ -52,7 +52,7 @@ class RedriveShell(Shell):
 
     def end(self, job: str, state: str, moved: str) -> str:
         decision = self.book.end(
-            int(job), State(state), moved=int(moved), now_ms=self.clock.now_ms()
+            int(job), RedriveState(state), moved=int(moved), now_ms=self.clock.now_ms()
         )
         return self._do(decision.events)
 
@@ -86,8 +86,8 @@ def test_the_book_of_redrives() -> None:
 
 def test_every_state_has_its_ends() -> None:
     """The table of transitions knows every state, and only a running job ends."""
-    assert set(redrive.OVER) == set(State)
-    assert [state for state in State if redrive.OVER[state]] == [State.RUNNING]
+    assert set(redrive.OVER) == set(RedriveState)
+    assert [state for state in RedriveState if redrive.OVER[state]] == [RedriveState.RUNNING]
 
 
 STORY = Story(

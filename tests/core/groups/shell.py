@@ -8,6 +8,7 @@ from goqueue.core.groups.events import Event, Revoked
 from goqueue.core.groups.group import Group
 from goqueue.core.groups.member import JoinRequest
 from goqueue.core.groups.rebalance import by_topic, flat
+from goqueue.core.groups.sessions import Sessions
 from goqueue.testing.clock import FakeClock
 
 
@@ -22,6 +23,7 @@ class GroupShell:
 
     def __init__(self) -> None:
         self.group = Group(GroupId("billing"))
+        self.sessions = Sessions(self.group)
         self.clock = FakeClock(0)
         self.partitions: dict[TopicName, int] = {}
         self.journal: list[Event] = []
@@ -64,7 +66,7 @@ class GroupShell:
             now_ms=self.clock.now_ms(),
         )
         said = self._commit(decision.events)
-        self.group.touch(decision.reply, now_ms=self.clock.monotonic_ms())
+        self.sessions.touch(decision.reply, now_ms=self.clock.monotonic_ms())
         return said
 
     def leave(self, client: str) -> str:
@@ -72,7 +74,7 @@ class GroupShell:
 
     def heartbeat(self, client: str, generation: str) -> str:
         self.group.check(f"{client}-1", int(generation))
-        self.group.touch(f"{client}-1", now_ms=self.clock.monotonic_ms())
+        self.sessions.touch(f"{client}-1", now_ms=self.clock.monotonic_ms())
         return self.group.phase_of(f"{client}-1", int(generation)).value
 
     def revoked(self, client: str, generation: str, *words: str) -> str:
@@ -89,8 +91,9 @@ class GroupShell:
         """Let time pass, then sweep."""
         self.clock.advance(int(duration_ms))
         now_ms = self.clock.monotonic_ms()
-        said = self._commit(self.group.expire(partitions=self.partitions, now_ms=now_ms).events)
-        forced = self._commit(self.group.force(now_ms=now_ms).events)
+        silent = self.sessions.silent(now_ms=now_ms)
+        said = self._commit(self.group.expire(silent, partitions=self.partitions).events)
+        forced = self._commit(self.group.force(self.sessions.late(now_ms=now_ms)).events)
         return "\n".join(filter(None, (said, forced)))
 
     def delete(self, *words: str) -> str:
@@ -99,7 +102,9 @@ class GroupShell:
     def restart(self) -> str:
         """Come back from the journal, as bytes."""
         raw = msgspec.msgpack.encode(self.journal)
-        self.group = rebuilt(msgspec.msgpack.decode(raw, type=list[Event]), self.clock)
+        self.group = rebuilt(msgspec.msgpack.decode(raw, type=list[Event]))
+        self.sessions = Sessions(self.group)
+        self.sessions.follow(now_ms=self.clock.monotonic_ms())
         return self.show()
 
     def compact(self) -> str:
@@ -122,16 +127,15 @@ class GroupShell:
         for event in events:
             self.journal.append(event)
             self.group.apply(event)
-        self.group.wake(now_ms=self.clock.monotonic_ms())
+        self.sessions.follow(now_ms=self.clock.monotonic_ms())
         return "\n".join(map(_said, events))
 
 
-def rebuilt(events: list[Event], clock: FakeClock) -> Group:
+def rebuilt(events: list[Event]) -> Group:
     """Return the group these events make."""
     group = Group(GroupId("billing"))
     for event in events:
         group.apply(event)
-    group.wake(now_ms=clock.monotonic_ms())
     return group
 
 

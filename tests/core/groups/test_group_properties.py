@@ -11,7 +11,8 @@ from goqueue.core.decision import Decision
 from goqueue.core.groups.events import Event
 from goqueue.core.groups.group import Group
 from goqueue.core.groups.member import JoinRequest
-from goqueue.core.groups.states import State
+from goqueue.core.groups.sessions import Sessions
+from goqueue.core.groups.states import GroupState
 from goqueue.testing.clock import FakeClock
 from tests.core.groups.shell import rebuilt
 
@@ -26,6 +27,7 @@ class GroupMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.group = Group(GroupId("billing"))
+        self.sessions = Sessions(self.group)
         self.clock = FakeClock()
         self.partitions = {TOPICS[0]: 3, TOPICS[1]: 4}
         self.journal: list[Event] = []
@@ -65,7 +67,7 @@ class GroupMachine(RuleBasedStateMachine):
         decision = self._join(topics, member, MemberId("unused"))
         assert bool(decision.events) is not is_same
         self._commit(decision)
-        self.group.touch(member, now_ms=self.clock.monotonic_ms())
+        self.sessions.touch(member, now_ms=self.clock.monotonic_ms())
         self.topics[member] = frozenset(topics)
         self.heard[member] = self.clock.monotonic_ms()
 
@@ -86,10 +88,10 @@ class GroupMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def hear(self, data: st.DataObject) -> None:
         member = data.draw(st.sampled_from(sorted(self.topics)))
-        self.group.touch(member, now_ms=self.clock.monotonic_ms())
+        self.sessions.touch(member, now_ms=self.clock.monotonic_ms())
         self.heard[member] = self.clock.monotonic_ms()
 
-    @precondition(lambda self: self.group.state is State.REBALANCING)
+    @precondition(lambda self: self.group.state is GroupState.REBALANCING)
     @rule(data=st.data())
     def give_up(self, data: st.DataObject) -> None:
         member = data.draw(st.sampled_from(sorted(self.group.pending)))
@@ -116,8 +118,9 @@ class GroupMachine(RuleBasedStateMachine):
     def pass_time(self, duration_ms: int) -> None:
         self.clock.advance(duration_ms)
         now_ms = self.clock.monotonic_ms()
-        self._commit(self.group.expire(partitions=self.partitions, now_ms=now_ms))
-        self._commit(self.group.force(now_ms=now_ms))
+        silent_now = self.sessions.silent(now_ms=now_ms)
+        self._commit(self.group.expire(silent_now, partitions=self.partitions))
+        self._commit(self.group.force(self.sessions.late(now_ms=now_ms)))
         silent = {m for m, heard in self.heard.items() if now_ms - heard >= SESSION_MS}
         for member in silent:
             del self.topics[member], self.heard[member]
@@ -125,13 +128,15 @@ class GroupMachine(RuleBasedStateMachine):
     @rule()
     def restart(self) -> None:
         raw = msgspec.msgpack.encode(self.journal)
-        self.group = rebuilt(msgspec.msgpack.decode(raw, type=list[Event]), self.clock)
+        self.group = rebuilt(msgspec.msgpack.decode(raw, type=list[Event]))
+        self.sessions = Sessions(self.group)
+        self.sessions.follow(now_ms=self.clock.monotonic_ms())
         self.heard = dict.fromkeys(self.heard, self.clock.monotonic_ms())
 
     @rule()
     def compact(self) -> None:
         self.journal = list(self.group.snapshot())
-        twin = rebuilt(self.journal, self.clock)
+        twin = rebuilt(self.journal)
         assert self._facts(twin) == self._facts(self.group)
         assert list(twin.members) == list(self.group.members)
 
@@ -140,14 +145,14 @@ class GroupMachine(RuleBasedStateMachine):
     @invariant()
     def members_are_those_who_came_and_did_not_go(self) -> None:
         assert {m: frozenset(one.topics) for m, one in self.group.members.items()} == self.topics
-        assert (self.group.state is State.EMPTY) is (not self.topics)
+        assert (self.group.state is GroupState.EMPTY) is (not self.topics)
 
     @invariant()
     def a_partition_has_one_owner_at_most(self) -> None:
         owned = [one for member in self.topics for one in self.group.owned_by(member)]
         assert len(owned) == len(set(owned))
         assert set(owned) <= self._wanted()
-        if self.group.state is State.STABLE:
+        if self.group.state is GroupState.STABLE:
             assert set(owned) == self._wanted()
 
     @invariant()
@@ -158,10 +163,10 @@ class GroupMachine(RuleBasedStateMachine):
     @invariant()
     def a_rebalance_waits_for_somebody_and_ends_in_time(self) -> None:
         pending = self.group.pending
-        assert (self.group.state is State.REBALANCING) is bool(pending)
+        assert (self.group.state is GroupState.REBALANCING) is bool(pending)
         now_ms = self.clock.monotonic_ms()
         for member in pending:
-            deadline_ms = self.group.deadline_ms(member)
+            deadline_ms = self.sessions.deadline_ms(member)
             assert deadline_ms is not None
             assert now_ms < deadline_ms <= now_ms + REVOCATION_MS
         assert not (pending and self.protocol == "eager")
@@ -206,7 +211,7 @@ class GroupMachine(RuleBasedStateMachine):
         for event in decision.events:
             self.journal.append(event)
             self.group.apply(event)
-        self.group.wake(now_ms=self.clock.monotonic_ms())
+        self.sessions.follow(now_ms=self.clock.monotonic_ms())
         if self.protocol == "cooperative":
             for member in before.keys() & self.group.members.keys():
                 gone = before[member] - set(self.group.open_to(member))

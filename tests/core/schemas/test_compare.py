@@ -53,6 +53,20 @@ def breaks(old: Any, new: Any) -> list[str]:
             {"allOf": [{"required": ["a"]}, {"properties": {"a": {"type": "integer"}}}], **OBJECT},
             {"properties": {"a": {"type": "number"}}, "required": ["a"]},
         ),
+        # Everything and nothing, in each of their spellings.
+        ({"not": True}, {"not": {}}),
+        ({"not": {}}, {"not": True}),
+        ({"not": {"title": "any"}}, False),
+        ({"not": {}}, {"type": "string"}),
+        ({"type": "string"}, {"not": {"not": {}}}),
+        ({"items": {"not": True}}, {"items": False}),
+        ({"items": {"not": True}, "type": "array"}, {"maxItems": 0}),
+        (OBJECT, {**OBJECT, "additionalProperties": {"description": "any"}}),
+        (
+            {**OBJECT, "additionalProperties": {"not": {}}},
+            {**OBJECT, "additionalProperties": False},
+        ),
+        ({"const": 1}, {"const": 1.0}),
     ],
 )
 def test_loosened(old: Any, new: Any) -> None:
@@ -95,6 +109,34 @@ def test_loosened(old: Any, new: Any) -> None:
             {**OBJECT, "anyOf": [{"patternProperties": {"^z": {"type": "null"}}}, {}]},
             {**OBJECT, "patternProperties": {"^zz": {"type": "string"}}},
             "/",
+        ),
+        (OBJECT, {"not": {}}, "/: nothing is allowed here any more"),
+        ({"type": "array"}, {"items": {"not": True}}, "/*: nothing is allowed here any more"),
+        # In JSON true is not 1, though Python says it is.
+        ({"const": True}, {"const": 1}, "/: the value true is not allowed"),
+        ({"enum": [0, "a"]}, {"enum": [False, "a"]}, "/: the value 0 is not allowed"),
+        ({"not": {"const": 1}}, {"not": {"const": True}}, "/: not: it may refuse"),
+        ({"type": "array", "contains": {"const": 1}}, {"contains": {"const": True}}, "/: contains"),
+        (
+            {**OBJECT, "dependentSchemas": {"a": {"const": 1}}, "$schema": NEW_DRAFT},
+            {**OBJECT, "dependentSchemas": {"a": {"const": True}}, "$schema": NEW_DRAFT},
+            "/",
+        ),
+        # Equal words with references to definitions that differ.
+        (
+            {"$defs": {"n": {"const": 1}}, "type": "array", "contains": {"$ref": "#/$defs/n"}},
+            {"$defs": {"n": {"const": 2}}, "type": "array", "contains": {"$ref": "#/$defs/n"}},
+            "/: contains was not asked for in this way",
+        ),
+        (
+            {"$defs": {"n": True}, "if": {"$ref": "#/$defs/n"}, "else": {"type": "null"}},
+            {"$defs": {"n": False}, "if": {"$ref": "#/$defs/n"}, "else": {"type": "null"}},
+            "/: the type was",
+        ),
+        (
+            {"$defs": {"n": True}, **OBJECT, "propertyNames": {"$ref": "#/$defs/n"}},
+            {"$defs": {"n": {"maxLength": 1}}, **OBJECT, "propertyNames": {"$ref": "#/$defs/n"}},
+            "/(names): maxLength",
         ),
     ],
 )

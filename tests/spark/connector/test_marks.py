@@ -3,7 +3,7 @@
 import pytest
 
 from goqueue.base.errors import DataLossError, InvalidTransactionStateError
-from goqueue.client.reader import Fetching, ReadOptions
+from goqueue.client.protocol.fetching import Fetching, ReadOptions
 from goqueue.spark.connector.writer import VERSION, Mark
 from goqueue.wire.calls import OffsetsPart
 

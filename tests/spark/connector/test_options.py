@@ -2,13 +2,8 @@
 
 import pytest
 
-from goqueue.spark.connector.options import (
-    EARLIEST,
-    LATEST,
-    OptionsError,
-    read_options,
-    write_options,
-)
+from goqueue.spark.connector.option_places import EARLIEST, LATEST
+from goqueue.spark.connector.options import OptionsError, read_options, write_options
 
 READ_FAULTS = [
     ({}, "say what to read"),
@@ -30,6 +25,22 @@ READ_FAULTS = [
     ({"subscribe": "a", "endingOffsets": '{"a": {"0": -2}}'}, "is not an offset"),
     ({"subscribe": "a", "startingTimestamp": "1", "startingOffsets": "latest"}, "contradict"),
     ({"subscribe": "a", "startingTimestamp": "yesterday"}, "milliseconds since 1970"),
+    (
+        {"subscribe": "a", "startingOffsetsByTimestamp": "1"},
+        "startingOffsetsByTimestamp: '1' is not",
+    ),
+    (
+        {"subscribe": "a", "startingOffsetsByTimestamp": '{"a": {"0": -1}}'},
+        "milliseconds since 1970",
+    ),
+    ({"subscribe": "a", "startingOffsetsByTimestamp": "{}"}, "names no topic"),
+    (
+        {"subscribe": "a", "endingOffsetsByTimestamp": '{"a": {"0": 1}}', "endingTimestamp": "1"},
+        "endingTimestamp and endingOffsetsByTimestamp contradict",
+    ),
+    ({"subscribe": "a", "startingOffsetsByTimestampStrategy": "x"}, "is none of error, latest"),
+    ({"subscribe": "a", "minOffsetsPerTrigger": "5"}, "is for streams only"),
+    ({"subscribe": "a", "maxTriggerDelay": "5m"}, "needs minOffsetsPerTrigger"),
     ({"subscribe": "a", "minPartitions": "0"}, "between 1 and 100000"),
     ({"subscribe": "a", "failOnDataLoss": "perhaps"}, "is none of true, false"),
     ({"subscribe": "a", "schema": "mine"}, "is none of registry, raw"),
@@ -99,7 +110,41 @@ def test_a_pattern_matches_whole_names_and_no_internal_ones() -> None:
     assert not options.wants("__schemas")
 
 
+def test_options_that_sql_has_lost_are_told() -> None:
+    """Spark keeps none of a table, so nothing else can be wrong."""
+    with pytest.raises(OptionsError, match="Spark keeps no options of CREATE TABLE"):
+        read_options({}, is_stream=None)
+    with pytest.raises(OptionsError, match="a view to write to names its columns"):
+        read_options({"topic": "a"}, is_stream=None)
+
+
+@pytest.mark.parametrize(
+    ("text", "delay_ms"), [("250", 250), ("250ms", 250), ("15 m", 900_000), ("2H", 7_200_000)]
+)
+def test_a_delay_has_a_unit(text: str, delay_ms: int) -> None:
+    given = {"subscribe": "a", "minOffsetsPerTrigger": "9", "maxTriggerDelay": text}
+
+    assert read_options(given, is_stream=True).trigger_delay_max_ms == delay_ms
+
+
+STREAM_FAULTS = [
+    ({"minOffsetsPerTrigger": "9", "maxTriggerDelay": "soon"}, "is not a time up to a week"),
+    ({"minOffsetsPerTrigger": "9", "maxTriggerDelay": "8d"}, "is not a time up to a week"),
+    ({"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"}, "is more than maxOffsetsPer"),
+    ({"endingOffsetsByTimestamp": '{"a": {"0": 1}}'}, "is for batches only"),
+]
+
+
+@pytest.mark.parametrize(("given", "told"), STREAM_FAULTS)
+def test_a_stream_refuses(given: dict[str, str], told: str) -> None:
+    with pytest.raises(OptionsError) as raised:
+        read_options({"subscribe": "a", **given}, is_stream=True)
+
+    assert told in raised.value.message
+
+
 WRITE_FAULTS = [
+    ({"createTopic": "true"}, "between 1 and 10000"),
     ({"topic": "a b"}, "topic 'a b' may only contain"),
     ({"subscribe": "a"}, "'subscribe' is not an option"),
     ({"delivery": "twice"}, "is none of exactly-once, at-least-once"),

@@ -1,11 +1,11 @@
-"""Tasks get even ranges, everything once, and always the same."""
+"""Tasks get whole partitions, or even ranges if asked for; everything once, always the same."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from goqueue.spark.connector.options import Offsets
+from goqueue.spark.connector.option_places import Offsets
 from goqueue.spark.connector.planning import (
-    TASK_ROWS,
+    TASK_ROWS_MIN,
     OffsetRange,
     admit,
     from_json,
@@ -36,7 +36,7 @@ def rows_in(ranges: list[OffsetRange]) -> set[tuple[str, int, int]]:
 
 
 @given(PLACES, st.integers(1, 40), st.none() | st.integers(1, 300))
-def test_every_row_is_read_once_by_even_tasks(
+def test_every_row_is_read_once_by_as_many_tasks_as_asked_for(
     places: dict[str, dict[int, tuple[int, int]]], tasks_min: int, most: int | None
 ) -> None:
     start, end = offsets_of(places)
@@ -47,12 +47,42 @@ def test_every_row_is_read_once_by_even_tasks(
 
     sizes = [sum(one.rows for one in task) for task in tasks]
     flat = [one for task in tasks for one in task]
+    has_cuts = len(flat) > len(ranges)
     assert sum(sizes) == rows
     assert rows_in(flat) == rows_in(ranges)
     assert len(tasks) >= min(tasks_min, rows)
-    assert not sizes or max(sizes) - min(sizes) <= 1
+    assert not has_cuts or max(sizes) - min(sizes) <= 1
     assert most is None or not sizes or max(sizes) <= most
+    assert all(sizes)
     assert share_out(ranges, tasks_min=tasks_min, rows_per_task_max=most) == tasks
+
+
+LARGE = st.lists(st.integers(1, 20 * TASK_ROWS_MIN), min_size=1, max_size=12)
+
+
+@given(LARGE, st.integers(1, 12), st.none() | st.integers(TASK_ROWS_MIN, 30 * TASK_ROWS_MIN))
+def test_a_partition_is_cut_only_where_that_is_asked_for(
+    sizes: list[int], tasks_min: int, most: int | None
+) -> None:
+    """The order of a key is that of its partition, so a whole one must stay in one task."""
+    ranges = ranges_between({}, {"t": dict(enumerate(sizes))})
+    must_cut = tasks_min > len(sizes) or (most is not None and max(sizes) > most)
+
+    found = [one for task in share_out(ranges) for one in task]
+    asked = share_out(ranges, tasks_min=tasks_min, rows_per_task_max=most)
+
+    assert sorted(found, key=lambda one: one.partition) == ranges
+    if not must_cut:
+        flat = [one for task in asked for one in task]
+        assert sorted(flat, key=lambda one: one.partition) == ranges
+
+
+def test_large_partitions_have_tasks_of_their_own() -> None:
+    ranges = ranges_between({}, {"t": {0: 900_000, 1: 1, 2: 300_000, 3: 200_000}})
+
+    tasks = share_out(ranges)
+
+    assert [[one.partition for one in task] for task in tasks] == [[0], [2], [3], [1]]
 
 
 def test_few_rows_of_many_partitions_share_a_task() -> None:
@@ -60,12 +90,6 @@ def test_few_rows_of_many_partitions_share_a_task() -> None:
     ranges = ranges_between({}, {"t": dict.fromkeys(range(100), 10)})
 
     assert len(share_out(ranges)) == 1
-
-
-def test_many_rows_of_one_partition_are_cut() -> None:
-    tasks = share_out(ranges_between({}, {"t": {0: 4 * TASK_ROWS}}))
-
-    assert [one.rows for task in tasks for one in task] == [TASK_ROWS] * 4
 
 
 @given(PLACES, st.integers(1, 400))

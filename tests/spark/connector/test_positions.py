@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from goqueue.client.chunk import Chunk
-from goqueue.spark.connector.filters import Bounds, Pushed
+from goqueue.client.protocol.chunk import Chunk
 from goqueue.spark.connector.options import read_options
 from goqueue.spark.connector.planning import OffsetRange
 from goqueue.spark.connector.reader import plan
@@ -28,11 +27,6 @@ def test_a_time_in_an_open_transaction_is_the_end() -> None:
     """Nothing behind the end is read, and nothing before it either."""
     late = read_options({"subscribe": "t", "startingTimestamp": "5"}, is_stream=False)
     early = read_options({"subscribe": "t", "endingTimestamp": "5"}, is_stream=False)
-    whole = read_options({"subscribe": "t"}, is_stream=False)
-    pushed = Pushed(bounds={"timestamp": Bounds(least=5)})
 
-    assert plan(Told(), late, Pushed()) == []
-    assert plan(Told(), whole, pushed) == []
-    assert [(one.start_offset, one.end_offset) for one in plan(Told(), early, Pushed())] == [
-        (10, 50)
-    ]
+    assert plan(Told(), late) == []
+    assert [(one.start_offset, one.end_offset) for one in plan(Told(), early)] == [(10, 50)]

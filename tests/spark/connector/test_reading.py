@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import pyspark_goqueue
 from goqueue.client.sync import Client
+from goqueue.spark import session
 from tests.acceptance.served import Served
 
 Publish = Callable[..., None]
@@ -93,27 +94,43 @@ def test_a_narrower_schema_takes_just_its_columns(
         reader.option("subscribe", topic).schema("offset STRING").load().collect()
 
 
-def test_filters_are_pushed_where_asked_and_harmless_where_not(
-    spark: SparkSession, broker: Served, topic: str, publish: Publish
+def test_a_filter_is_that_of_its_own_scan(
+    spark: SparkSession,
+    broker: Served,
+    topic: str,
+    publish: Publish,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """A filter gives the same rows either way, and one DataFrame is never spoilt by another."""
+    """Scans of one DataFrame share a reader in Spark, so the reader takes no filter from any."""
     publish(200)
     where = f"offset >= 20 AND partition IN (0, 1) AND key = X'6B31' AND topic = '{topic}'"
     frame = load(spark, broker, subscribe=topic)
     expected = [(row.partition, row.offset) for row in frame.where(where).collect()]
-    assert frame.count() == 200
+    counts = dict(map(tuple, frame.groupBy("partition").count().collect()))
 
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     try:
-        pushed = load(spark, broker, subscribe=topic).where(where)
-        found = [(row.partition, row.offset) for row in pushed.collect()]
-        late = load(spark, broker, subscribe=topic).where("timestamp > '2099-01-01'").count()
+        again = load(spark, broker, subscribe=topic)
+        found = [(row.partition, row.offset) for row in again.where(where).collect()]
+        both = again.where("partition = 0").union(again.where("partition = 1")).count()
+        joined = again.where("offset < 5").join(again, ["partition", "offset"], "right").count()
+        everything = again.count()
+        again.where(where).explain("formatted")
     finally:
         spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
 
     assert expected
     assert sorted(found) == sorted(expected)
-    assert late == 0
+    assert both == counts[0] + counts[1]
+    assert joined == everything == 200
+    plan = capsys.readouterr().out
+    assert "Filter (2)\n" in plan
+    assert "PushedFilters: [" not in plan
+
+
+def test_pushed_filters_are_refused() -> None:
+    with pytest.raises(ValueError, match="gives the filter of one scan to others"):
+        session(push_filters=True)
 
 
 def test_nothing_is_read_of_an_empty_topic(spark: SparkSession, broker: Served, topic: str) -> None:

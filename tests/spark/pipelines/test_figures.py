@@ -1,12 +1,17 @@
 """What is told about runs: progress, state folders, errors, templates, topics. No Spark."""
 
 import json
+import os
 import threading
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from goqueue.spark.pipelines.dlq_page import dlq_page
+from goqueue.spark.pipelines.dlq_report import DlqReport, Line
 from goqueue.spark.pipelines.failure import brief
 from goqueue.spark.pipelines.graph import plan
 from goqueue.spark.pipelines.load import parse_text
@@ -48,9 +53,10 @@ def test_progress_adds_up() -> None:
     """Each batch counts once, however often it is reported; idle reports count nothing."""
     figures = Figures()
     observed = {"goqueue_orders": {"n": 10, "v_0": 3, "v_1": None}}
+    late = [{"numRowsDroppedByWatermark": 2}, {"numRowsDroppedByWatermark": 1}, {}]
     for one in (
-        report(0, 10, observedMetrics=observed),
-        report(0, 10, observedMetrics=observed),
+        report(0, 10, observedMetrics=observed, stateOperators=late),
+        report(0, 10, observedMetrics=observed, stateOperators=late),
         report(1, 0),
         report(1, 5, observedMetrics=observed),
         report(2, 0, processedRowsPerSecond=float("nan")),
@@ -58,6 +64,7 @@ def test_progress_adds_up() -> None:
         figures = advance(figures, one)
 
     assert (figures.batches, figures.rows, figures.batch_id) == (2, 15, 1)
+    assert figures.late_rows == 3
     assert (figures.violations, figures.seen) == ({"orders.0": 6}, {"orders": 20})
     assert (figures.batch_ms, figures.rows_per_second, figures.lag_rows) == (250, 0.0, 60)
 
@@ -90,7 +97,11 @@ def test_a_state_folder_knows_who_runs(tmp_path: Path) -> None:
         assert folder.is_running()
         assert folder.is_asked_to_stop()
         assert folder.read().state == "running"
-        with pytest.raises(PipelineRunningError), StateFolder(tmp_path, "shop").lock():
+        told = rf"shop runs already: process {os.getpid()} on .+, since 20.+ UTC"
+        with (
+            pytest.raises(PipelineRunningError, match=told),
+            StateFolder(tmp_path, "shop").lock(),
+        ):
             raise AssertionError("it runs twice")
     folder.checkpoint("out").mkdir(parents=True)
     folder.checkpoint("other").mkdir(parents=True)
@@ -161,6 +172,17 @@ def test_a_state_is_never_half_written(tmp_path: Path) -> None:
             ),
             "DataLossError: orders/0: offsets 3..5 are gone",
         ),
+        (
+            (
+                "An exception was raised by the Python Proxy. Return Message: "
+                "Traceback (most recent call last):\n"
+                '  File "a.py", line 1, in f\n'
+                "py4j.protocol.Py4JJavaError: An error occurred while calling o1.save.\n"
+                ": org.apache.spark.SparkException: [NOT_FOUND] no such source. SQLSTATE: 42K02\n"
+                "\tat org.x.Y.z(Y.scala:1)\nCaused by: java.lang.ClassNotFoundException: x.Y\n"
+            ),
+            "[NOT_FOUND] no such source.",
+        ),
         ("An error occurred while calling o1.load.\n\tat org.x.Y.z(Y.scala:1)", None),
     ],
 )
@@ -212,8 +234,10 @@ def test_missing_topics_are_found_and_made() -> None:
     ]
     assert [str(one) for one in problems.found] == [
         "sources.c: there is no topic 'nowhere' (there are orders, payments)",
-        "sinks.missing: there is no topic 'order' (did you mean 'orders'?)",
-        "sinks.missing.partitions: would make it (for example partitions: 3)",
+        (
+            "sinks.missing: there is no topic 'order'"
+            " (did you mean 'orders'?; partitions: 3 would make it)"
+        ),
     ]
     assert [str(one) for one in none_like.found] == [
         "sources.b.pattern: no topic is called like that"
@@ -221,9 +245,9 @@ def test_missing_topics_are_found_and_made() -> None:
 
 
 def test_metrics_follow_the_state() -> None:
-    """Rows, rate, lag and broken rules by pipeline and sink."""
+    """Rows, rate, lag, late rows and broken rules by pipeline and sink; counters are counters."""
     metrics = PipelineMetrics()
-    query = QueryState(state="running", rows=10, batch_ms=250, lag_rows=3)
+    query = QueryState(state="running", rows=10, batch_ms=250, lag_rows=3, batches=2, late_rows=4)
     metrics.update(
         RunState(name="shop", queries={"out": query}, violations={"orders: positive": 2})
     )
@@ -231,11 +255,40 @@ def test_metrics_follow_the_state() -> None:
     labels = {"pipeline": "shop", "sink": "out"}
 
     assert value("goqueue_pipeline_up", labels) == 1
-    assert value("goqueue_pipeline_rows", labels) == 10
+    assert value("goqueue_pipeline_rows_total", labels) == 10
+    assert value("goqueue_pipeline_batches_total", labels) == 2
+    assert value("goqueue_pipeline_late_rows_total", labels) == 4
     assert value("goqueue_pipeline_batch_seconds", labels) == 0.25
     assert value("goqueue_pipeline_lag_rows", labels) == 3
     rule = {"pipeline": "shop", "rule": "orders: positive"}
-    assert value("goqueue_pipeline_violations", rule) == 2
+    assert value("goqueue_pipeline_violations_total", rule) == 2
+    kinds = {one.name: one.type for one in metrics.registry.collect()}
+    assert {name for name, kind in kinds.items() if kind == "counter"} == {
+        f"goqueue_pipeline_{name}" for name in ("rows", "batches", "late_rows", "violations")
+    }
+
+
+def test_a_report_on_dead_letters_has_the_times_without_any() -> None:
+    """The axis of time goes on where nothing died, over the end of a year, too."""
+    eve = datetime(2025, 12, 31, 23, 50, tzinfo=UTC)
+    line = Line(name=("orders", "REJECTED"), count=5, first=eve, last=eve)
+    report = DlqReport(
+        dlqs=("orders.dlq",),
+        count=5,
+        first=eve,
+        last=eve + timedelta(minutes=31),
+        reasons=(line,),
+        groups=(),
+        keys=(),
+        errors=(),
+        step_seconds=300,
+        timeline=((eve, "REJECTED", 4), (eve + timedelta(minutes=30), "EXPECTATION", 1)),
+    )
+    html = dlq_page(report)
+
+    assert report.times == tuple(eve + timedelta(minutes=5 * place) for place in range(7))
+    assert html.index("12-31 23:50") < html.index("01-01 00:05") < html.index("01-01 00:20")
+    assert replace(report, timeline=()).times == ()
 
 
 def test_where_only_the_sources_tell_their_numbers_are_added_up() -> None:

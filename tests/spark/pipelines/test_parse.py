@@ -132,10 +132,7 @@ def test_everything_wrong_is_said_at_once() -> None:
 
     assert found == [
         "name: 'a/b' must be 1 to 64 letters, digits, - or _ (it is the name of a folder)",
-        (
-            "sources.orders: a source needs one of topic, topics, pattern, lake, parquet, json,"
-            " csv, text"
-        ),
+        "sources.orders.topik: there is no field 'topik' (did you mean 'topic'?)",
         (
             "sources.late.topic: topic name 'bad name' may only contain letters, digits, '.', '_'"
             " and '-', and may not be '.' or '..'"
@@ -166,6 +163,7 @@ def test_everything_wrong_is_said_at_once() -> None:
         "sinks.out.colums: there is no field 'colums' (did you mean 'columns'?)",
         "sinks.lake.output: a lake only grows (use a table: to keep one row)",
         "sinks.show.console: must be true",
+        "transforms.Orders: has the name of sources.orders (capitals do not count)",
         'trigger: \'soon\' is no duration (for example "10 minutes" or "10m")',
         (
             "expectations.late[0].else: must be one of drop, fail, quarantine"
@@ -177,7 +175,81 @@ def test_everything_wrong_is_said_at_once() -> None:
             "colour: there is no field 'colour' (there are conf, description, expectations, name,"
             " servers, sinks, sources, transforms, trigger)"
         ),
+        (
+            "expectations.none: there is no source or transform 'none'"
+            " (there are 9lives, Orders, both, cut, late, orders, p, w)"
+        ),
     ]
+
+
+def test_what_does_not_fit_is_said_with_what_is_mistyped(tmp_path: Path) -> None:
+    """Fields, names, circles and functions in one wave; what follows from one is not said again."""
+    file = tmp_path / "shop.yaml"
+    file.write_text(
+        dedent(
+            """
+            sorces: {orders: {topik: orders, rows_max: -1}, lost: {}}
+            transforms:
+              a: {sql: SELECT * FROM b}
+              b: {sql: SELECT * FROM c}
+              c: {sql: SELECT * FROM a JOIN orders}
+              late: {from: c, dedup: {by: id}}
+              more: {python: steps.py:more, from: lost}
+              typo: {sql: SELECT 1, from: oders}
+              self: {sql: SELECT 1, from: self}
+            expectations:
+              typo: [{that: x, else: quarantine}]
+            sinks:
+              out: {form: late, topic: out}
+              more: {from: moer, topic: out}
+              typo: {from: typo, topic: out}
+            """
+        )
+    )
+    with pytest.raises(PipelineError) as caught:
+        load(file)
+
+    assert [str(one) for one in caught.value.problems] == [
+        "sorces: there is no field 'sorces' (did you mean 'sources'?)",
+        "sources.orders.topik: there is no field 'topik' (did you mean 'topic'?)",
+        "sources.orders.rows_max: must be between 0 and 1000000000, not -1",
+        (
+            "sources.lost: a source needs one of topic, topics, pattern, lake, parquet, json,"
+            " csv, text"
+        ),
+        "sinks.out.form: there is no field 'form' (did you mean 'from'?)",
+        f"transforms.more.python: {tmp_path}/steps.py: is no Python file",
+        ("transforms.typo.from: there is no source or transform 'oders' (did you mean 'orders'?)"),
+        "sinks.more.from: there is no source or transform 'moer' (did you mean 'more'?)",
+        "transforms.a: reads from itself: a <- b <- c <- a",
+        "transforms.self: reads from itself: self <- self",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("transforms", "circles"),
+    [
+        (
+            "x: {sql: S, from: [y, orders]}, y: {sql: S, from: x}, z: {sql: S, from: [z, y]}",
+            {"x <- y <- x", "z <- z"},
+        ),
+        (
+            "x: {sql: S, from: [y, z]}, y: {sql: S, from: x}, z: {sql: S, from: x}",
+            {"x <- y <- x", "x <- z <- x"},
+        ),
+    ],
+)
+def test_every_circle_is_named(transforms: str, circles: set[str]) -> None:
+    """Also several, those that share a part, and those that no sink reads from."""
+    found = problems_of(
+        f"""
+        sources: {{orders: {{topic: orders}}}}
+        transforms: {{{transforms}}}
+        sinks: {{out: {{from: orders, topic: out}}}}
+        """
+    )
+
+    assert {one.partition("itself: ")[2] for one in found} == circles
 
 
 @pytest.mark.parametrize(

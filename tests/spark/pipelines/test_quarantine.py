@@ -8,10 +8,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from goqueue.base.ids import Offset, PartitionId
-from goqueue.client.dlq import DeadLetter
+from goqueue.client.admin.dlq import DeadLetter
 from goqueue.client.sync import Client
 from goqueue.core.tracing.kinds import ACKED, FETCHED, PERSISTED, RECEIVED
-from goqueue.core.tracing.note import Span
+from goqueue.core.tracing.note import TraceSpan
 from goqueue.spark.pipelines.bind import Surroundings
 from goqueue.spark.pipelines.dlq_page import dlq_page
 from goqueue.spark.pipelines.dlq_report import report
@@ -148,7 +148,7 @@ def test_portions_are_bounded() -> None:
 
 def test_traces_become_latencies(spark: SparkSession, tmp_path: Path) -> None:
     """Percentiles by topic: each stage, and from publish to ack; torn lines are counted."""
-    spans: list[Span] = []
+    spans: list[TraceSpan] = []
     for offset in range(1, 101):
         for kind, at_ms, duration_ms in (
             (RECEIVED, 1_000, 2),
@@ -157,7 +157,7 @@ def test_traces_become_latencies(spark: SparkSession, tmp_path: Path) -> None:
             (ACKED, 1_002 + 2 * offset, offset),
         ):
             spans.append(
-                Span(
+                TraceSpan(
                     topic="orders",
                     partition=0,
                     offset=offset,
@@ -173,7 +173,7 @@ def test_traces_become_latencies(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "traces-2026-01-31-001.json").write_bytes(b"\n".join([*lines, b'{"trace_id": "f']))
     found = trace_report(spark, [str(tmp_path)])
 
-    assert (found.spans, found.unreadable) == (400, 1)
+    assert (found.spans, found.traces, found.unreadable) == (400, 100, 1)
     (whole,) = found.end_to_end
     assert (whole.topic, whole.what, whole.count) == ("orders", "billing", 100)
     assert (whole.p50_ms, whole.p90_ms, whole.max_ms) == (102.0, 182.0, 202.0)

@@ -13,8 +13,9 @@ from goqueue.spark.pipelines import jobs
 from goqueue.spark.pipelines.bind import Surroundings
 from goqueue.spark.pipelines.lake_read import read_lake
 from goqueue.spark.pipelines.load import Loaded, load, parse_text
+from goqueue.spark.pipelines.outputs import analyse
 from goqueue.spark.pipelines.problems import PipelineError
-from goqueue.spark.pipelines.run import PipelineFailedError, RunOptions, analyse, run
+from goqueue.spark.pipelines.run import PipelineFailedError, RunOptions, run
 from goqueue.spark.pipelines.spec import Mode
 from tests.spark.pipelines.reading import Run, content, values
 
@@ -288,6 +289,37 @@ def test_spark_looks_at_everything_before_it_runs(
         analyse(loaded, around, Mode.AVAILABLE_NOW)
     assert problem in str(caught.value)
     assert "\tat " not in str(caught.value)
+
+
+WRONG = """
+sources: {orders: {topic: TOPIC}, twin: {topic: TOPIC}}
+transforms:
+  lost: {sql: SELECT nope FROM orders}
+  after: {sql: SELECT * FROM lost}
+  numbers: {sql: SELECT offset + 1 AS n FROM orders}
+expectations:
+  twin: [{that: amount >}]
+  numbers: [{that: n > 0, else: quarantine}]
+sinks:
+  a: {from: after, topic: TOPIC}
+  b: {from: twin, topic: TOPIC}
+  c: {from: numbers, lake: lake, partition_by: [country]}
+"""
+
+
+def test_spark_says_everything_at_once(topic: str, around: Surroundings, tmp_path: Path) -> None:
+    """A column, a rule, a quarantine and a sink that are wrong are told together."""
+    text = WRONG.replace("TOPIC", topic)
+    loaded = Loaded(pipeline=parse_text(text, folder=str(tmp_path)))
+
+    with pytest.raises(PipelineError) as caught:
+        analyse(loaded, around, Mode.AVAILABLE_NOW)
+    assert [one.path for one in caught.value.problems] == [
+        "transforms.lost",
+        "expectations.twin[0].that",
+        "expectations.numbers[0]",
+        "sinks.c",
+    ]
 
 
 def test_failures_stop_a_run_and_are_explained(

@@ -14,6 +14,8 @@ import uvloop
 from goqueue.config.model import BrokerConfig
 from goqueue.runtime.broker import Broker
 from goqueue.runtime.clock import Clock
+from goqueue.service.gate import Gate
+from goqueue.service.service import Service
 from goqueue.storage.local import LocalDisk
 from goqueue.transport.http.server import HttpServer
 
@@ -28,10 +30,18 @@ _NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 class Running:
     """Serves a data directory until it is closed."""
 
-    def __init__(self, data_dir: Path, *, clock: Clock | None = None, **config: Any) -> None:
+    def __init__(
+        self,
+        data_dir: Path,
+        *,
+        clock: Clock | None = None,
+        gate: Gate | None = None,
+        **config: Any,
+    ) -> None:
         self.data_dir = data_dir
         self._config = BrokerConfig(data_dir=str(data_dir), **config)
         self._clock = clock
+        self._gate = gate
         self._ready = threading.Event()
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="http server")
@@ -63,7 +73,7 @@ class Running:
         self._stop = asyncio.Event()
         self.broker = Broker(self._config, LocalDisk(self.data_dir), self._clock)
         await self.broker.start()
-        self.http = HttpServer(self.broker)
+        self.http = HttpServer(Service(self.broker, self._gate))
         await self.http.start("127.0.0.1:0")
         self.address = self.http.address
         self._ready.set()

@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from goqueue.runtime.fetch import FetchPart, fetch
+from goqueue.runtime.log.fetch import FetchPart, fetch
 from goqueue.storage.read_only import ReadOnlyDisk
 from goqueue.storage.verify import Verification
 from goqueue.testing.clock import FakeClock
+from tests.runtime.grants import FETCHING
 from tests.transport.http.running import Running, error_of
 
 URL = "/admin/topics/state/compact"
@@ -116,7 +117,7 @@ def test_only_messages_count_as_read(server: Running) -> None:
     async def read(offset: int) -> None:
         topic = server.broker.topic("state")
         parts = [FetchPart(partition=0, offset=offset)]
-        await fetch(topic, parts, bytes_max=100_000, wait_ms=0)
+        await fetch(FETCHING, topic, parts, bytes_max=100_000, wait_ms=0)
 
     name = 'goqueue_broker_messages_consumed_total{consumer_group="",topic="state"}'
     server.await_inside(read(0))

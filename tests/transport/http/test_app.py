@@ -8,8 +8,11 @@ from typing import Any, Literal
 import msgspec
 import pytest
 
+from goqueue.base.caller import EMBEDDED
+from goqueue.base.deeds import Deed
 from goqueue.base.errors import OverloadedError
 from goqueue.base.units import KiB
+from goqueue.service.gate import Gate
 from goqueue.transport.http.app import App
 from goqueue.transport.http.call import Call
 from goqueue.transport.http.exchange import Exchange
@@ -28,6 +31,7 @@ class Requester:
         self._chunks = list(chunks)
         self._then = then
         self.sent: list[bytes] = []
+        self.session = Gate().open(EMBEDDED)
 
     def go_on(self, exchange: Exchange) -> None:
         if self._chunks:
@@ -63,7 +67,9 @@ class Requester:
 def app_of(
     answer: Callable[[Call], Awaitable[Response]], *, room: Room, timeout_seconds: float = 60
 ) -> App:
-    operation = Operation(method="POST", path="/echo", answer=answer, tag="test", reply=list[str])
+    operation = Operation(
+        method="POST", path="/echo", answer=answer, deed=Deed.PING, tag="test", reply=list[str]
+    )
     return App([operation], room=room, timeout_seconds=timeout_seconds)
 
 

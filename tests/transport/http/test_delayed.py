@@ -264,3 +264,43 @@ def test_a_full_schedule_is_told_message_by_message(server: Running) -> None:
     assert first["delayed"]
     assert second["code"] == "delayed_full"
     assert third["offset"] == 1
+
+
+@pytest.mark.parametrize("jump_ms", [HOUR_MS, -HOUR_MS])
+def test_a_delay_is_on_time_after_the_clock_was_set(
+    server: Running, clock: FakeClock, jump_ms: int
+) -> None:
+    """A delay takes as long as it says and shows what is left; a time of day is never early."""
+    server.create(num_partitions=1)
+    clock.jump(jump_ms)
+    server.publish({"value": "delay", "delay": "2s"})
+    unset = format_time_us((clock.steady_ms() + 3_000) * 1_000)
+    server.publish({"value": "time", "deliverAt": unset})
+
+    assert server.get("/topics/orders/delayed/0/0").json()["time_remaining"] == "2s"
+    pass_time(server, clock, 1_999)
+    assert values(server.read()) == []
+    pass_time(server, clock, 1)
+    assert values(server.read()) == ["delay"]
+    pass_time(server, clock, 999)
+    assert values(server.read()) == ["delay"]
+    pass_time(server, clock, 1 + max(-jump_ms, 0))
+    assert values(server.read()) == ["delay", "time"]
+
+
+@pytest.mark.parametrize("jump_ms", [HOUR_MS, -HOUR_MS])
+def test_a_new_time_is_on_time_after_the_clock_was_set(
+    server: Running, clock: FakeClock, jump_ms: int
+) -> None:
+    """PATCH with a delay counts from now, whatever the clock shows."""
+    server.create(num_partitions=1)
+    server.publish({"value": "a", "delay": "24h"})
+    clock.jump(jump_ms)
+    moved = server.client.patch("/topics/orders/delayed/0/0", json={"delay": "2s"})
+
+    assert moved.status_code == 200
+    assert server.get("/topics/orders/delayed/0/0").json()["time_remaining"] == "2s"
+    pass_time(server, clock, 1_999)
+    assert values(server.read()) == []
+    pass_time(server, clock, 1)
+    assert values(server.read()) == ["a"]

@@ -216,6 +216,28 @@ def test_a_topic_without_dead_letters_has_an_empty_page(server: Running) -> None
     page = server.client.get("/dlq/quiet").json()
 
     assert (page["depth"], page["messages"], page["topic"]) == (0, [], "quiet.dlq")
+    assert server.client.get("/dlq/quiet?partition=9").json()["code"] == "partition_not_found"
+
+
+def test_a_topic_without_dead_letters_has_nothing_to_redrive(server: Running) -> None:
+    """A redrive or purge of nothing is done at once and leaves no trace; its terms are checked."""
+    http = server.client
+    http.post("/topics", json={"name": "quiet"})
+    redriven = http.post("/dlq/quiet/redrive", json={})
+    purged = http.delete("/dlq/quiet/messages")
+
+    assert (redriven.status_code, purged.status_code) == (202, 202)
+    job = redriven.json()["job"]
+    assert (job["id"], job["state"], job["moved"], job["total"]) == (0, "done", 0, 0)
+    assert (job["topic"], job["target"]) == ("quiet.dlq", "quiet")
+    assert purged.json()["job"]["kind"] == "purge"
+    trial = http.post("/dlq/quiet/redrive", json={"dry_run": True})
+    assert (trial.status_code, trial.json()["matched"]) == (200, 0)
+    assert http.get("/dlq/quiet/redrives").json() == {"redrives": []}
+    assert http.get("/dlq/quiet/redrives/1").json()["code"] == "redrive_not_found"
+    assert http.get("/topics").json()["topics"] == ["quiet"]
+    assert http.post("/dlq/quiet/redrive", json={"target": "gone"}).status_code == 404
+    assert http.post("/dlq/quiet/redrive", json={"rate": -1}).status_code == 400
 
 
 @pytest.mark.parametrize(

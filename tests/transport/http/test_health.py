@@ -42,6 +42,12 @@ def test_readiness_can_be_looked_into(server: Running) -> None:
     for check in reply["checks"].values():
         assert check["status"] == "pass"
         assert re.fullmatch(r"\d+\.\d{3}ms", check["latency"])
+    assert re.fullmatch(
+        r"\d+ partitions take writes; [\d.]+ [KMGT]iB are free",
+        reply["checks"]["storage"]["message"],
+    )
+    assert reply["checks"]["broker"]["message"] == "1 topics are served"
+    assert "message" not in reply, "nothing is wrong"
     size = server.get("/stats").json()["total_size_bytes"]
     assert reply["broker"] == {"node_id": "node-1", "topic_count": 1, "total_size": size}
     assert size > 100
@@ -136,3 +142,20 @@ def test_metrics_are_prometheus_text(server: Running) -> None:
 
     assert reply.headers["content-type"].startswith("text/plain; version=0.0.4")
     assert "# TYPE goqueue_broker_topic_count gauge" in reply.text
+
+
+def test_no_series_is_there_twice(server: Running) -> None:
+    """A scraper refuses a text in which a series or the head of a family is repeated."""
+    server.create("orders")
+    server.create("state", cleanup_policy="compact")
+    server.publish({"value": "a", "key": "k"}, {"value": "b", "delay": "1h"})
+    for group in ("billing", "audit"):
+        server.post(f"/groups/{group}/join", {"client_id": "c", "topics": ["orders", "state"]})
+    lines = server.get("/metrics").text.splitlines()
+
+    heads = [line for line in lines if line.startswith("#")]
+    series = [line.rpartition(" ")[0] for line in lines if not line.startswith("#")]
+    assert len(heads) == len(set(heads))
+    assert sorted(series) == sorted(set(series))
+    members = 'goqueue_broker_active_consumers{consumer_group="billing",topic="orders"}'
+    assert series.count(members) == 1

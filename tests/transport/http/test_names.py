@@ -72,7 +72,7 @@ def test_a_hostile_path_reaches_nothing(
     server.create()
     before = files_under(tmp_path)
     answer = server.exchange(
-        method + b" " + path + b" HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+        method + b" " + path + b" HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
     )
 
     head, _, body = answer.partition(b"\r\n\r\n")

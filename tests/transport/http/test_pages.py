@@ -42,6 +42,16 @@ def test_the_documentation_never_writes_markup(server: Running) -> None:
         assert way_in not in page
 
 
+def test_the_documentation_shows_code_as_code(server: Running) -> None:
+    """Every text of the description goes through what turns backticks into code."""
+    page = server.get("/docs").text
+
+    assert "text: operation.description" not in page
+    assert "text: kind.description" not in page
+    assert 'text.split("`")' in page
+    assert "overflow-wrap: anywhere" in page.partition("nav a {")[2].partition("}")[0]
+
+
 def test_home_shows_the_way(server: Running) -> None:
     """The first page names the broker and links to what there is."""
     page = server.get("/").text

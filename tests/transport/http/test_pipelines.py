@@ -21,8 +21,8 @@ from goqueue.transport.http.exchange import Exchange
 from goqueue.transport.http.reply import refusal
 from tests.transport.http.running import Running
 
-LIVE = b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n"
-LAST = b"GET /livez HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+LIVE = b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n"
+LAST = b"GET /livez HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
 
 
 def statuses(answer: bytes) -> list[int]:
@@ -31,7 +31,7 @@ def statuses(answer: bytes) -> list[int]:
 
 def publish(value: bytes) -> bytes:
     body = b'{"messages":[{"value":"%b"}]}' % value
-    head = b"POST /topics/orders/messages HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n"
+    head = b"POST /topics/orders/messages HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n"
     return head % len(body) + body
 
 
@@ -53,7 +53,8 @@ def test_nonsense_in_the_body_of_a_request_that_waits_is_not_half_a_request(
     """A request whose body cannot be read is dropped; those before it have their replies."""
     server.create(num_partitions=1)
     broken = (
-        b"POST /topics/orders/messages HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
+        b"POST /topics/orders/messages HTTP/1.1\r\nhost: localhost\r\n"
+        b"transfer-encoding: chunked\r\n\r\n"
         b"zz\r\n"
     )
     answer = server.exchange(LIVE + publish(b"one") + broken)
@@ -110,6 +111,9 @@ class Wire(asyncio.Transport):
     def is_closing(self) -> bool:
         return False
 
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Keep nothing: what is written is sent at once."""
+
 
 class Waiting(App):
     """Answers a request when it is told to."""
@@ -132,7 +136,7 @@ def test_a_body_is_not_read_far_ahead() -> None:
         connection.connection_made(wire)
         connection.data_received(LIVE * 3)
         connection.data_received(
-            b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 99999999999\r\n\r\n"
+            b"POST / HTTP/1.1\r\nhost: localhost\r\ncontent-length: 99999999999\r\n\r\n"
         )
         connection.data_received(bytes(BODY_BYTES_AHEAD))
         heard = [wire.is_heard]
@@ -174,7 +178,9 @@ def test_requests_are_not_taken_far_ahead() -> None:
 
 def test_what_follows_an_upgrade_is_not_a_request(server: Running) -> None:
     """Nothing else is spoken here, and the bytes of another protocol are not mistaken for ours."""
-    upgrade = b"GET /livez HTTP/1.1\r\nhost: x\r\nupgrade: h2c\r\nconnection: Upgrade\r\n\r\n"
+    upgrade = (
+        b"GET /livez HTTP/1.1\r\nhost: localhost\r\nupgrade: h2c\r\nconnection: Upgrade\r\n\r\n"
+    )
     with server.connect() as connection:
         connection.sendall(upgrade + b"POST /nope HTTP/1.1\r\ncontent-length: 40\r\n\r\n")
         answer = b""
@@ -193,7 +199,7 @@ def test_trailers_are_no_headers(server: Running) -> None:
     """What comes behind a body cannot change what the head said."""
     body = b'{"name":"trailed"}'
     request = (
-        b"POST /topics HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
+        b"POST /topics HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n"
         b"%x\r\n%b\r\n0\r\nsec-fetch-site: cross-site\r\n\r\n"
     )
     answer = server.exchange(request % (len(body), body) + LAST)
@@ -203,7 +209,7 @@ def test_trailers_are_no_headers(server: Running) -> None:
 
 def test_headers_have_a_number(server: Running) -> None:
     """As many as anybody needs; one more answers 431 and says so."""
-    head = b"GET /livez HTTP/1.1\r\nhost: x\r\nconnection: close\r\n"
+    head = b"GET /livez HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n"
     few = head + b"a: b\r\n" * (HEADERS_MAX - 2) + b"\r\n"
     many = head + b"a: b\r\n" * (HEADERS_MAX - 1) + b"\r\n"
     refused = server.exchange(many)
@@ -216,7 +222,10 @@ def test_headers_have_a_number(server: Running) -> None:
 def test_a_body_that_waits_to_be_asked_for_is_asked_for(server: Running) -> None:
     """Also where another request is before it."""
     body = b'{"name":"behind"}'
-    head = b"POST /topics HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: %d\r\n\r\n"
+    head = (
+        b"POST /topics HTTP/1.1\r\nhost: localhost\r\n"
+        b"expect: 100-continue\r\ncontent-length: %d\r\n\r\n"
+    )
     with server.connect() as connection:
         connection.settimeout(30)
         connection.sendall(LIVE + head % len(body))
@@ -230,9 +239,21 @@ def test_a_body_that_waits_to_be_asked_for_is_asked_for(server: Running) -> None
     assert statuses(answer) == [200, 100, 201]
 
 
+def test_a_body_that_did_not_wait_to_be_asked_for_is_taken(server: Running) -> None:
+    """Once it is here there is nothing to ask for, and the connection serves what follows it."""
+    request = (
+        b"POST /topics HTTP/1.1\r\nhost: localhost\r\n"
+        b'expect: 100-continue\r\ncontent-length: 18\r\n\r\n{"name":"at-once"}'
+    )
+
+    assert statuses(server.exchange(request + LAST)) == [201, 200]
+
+
 def test_an_address_without_a_path_is_the_root(server: Running) -> None:
     """As the standard has it."""
-    answer = server.exchange(b"GET http://x HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+    answer = server.exchange(
+        b"GET http://x HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
+    )
 
     assert statuses(answer) == [200]
     assert answer.endswith(server.get("/").content)
@@ -257,7 +278,7 @@ def test_a_connection_that_is_closed_and_not_read_ends(monkeypatch: pytest.Monke
     ("head", "status"),
     [
         (b"GET /livez HTTP/1.1\r\n\r\n", 400),
-        (b"GET /livez HTTP/1.1\r\nhost: x\r\nhost: y\r\n\r\n", 400),
+        (b"GET /livez HTTP/1.1\r\nhost: localhost\r\nhost: y\r\n\r\n", 400),
         (b"GET /livez HTTP/1.1\r\nhost:\r\nconnection: close\r\n\r\n", 200),
         (b"GET /livez HTTP/1.0\r\n\r\n", 200),
     ],

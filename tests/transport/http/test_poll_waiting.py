@@ -13,13 +13,17 @@ import pytest
 from goqueue.base.errors import OverloadedError
 from goqueue.base.ids import MemberId
 from goqueue.runtime.broker import Broker
-from goqueue.runtime.polling import Demand, Polled
+from goqueue.runtime.queue.polling import Polled
+from goqueue.service.service import Service
+from goqueue.service.verb import RequestContext
 from goqueue.testing.clock import FakeClock
 from goqueue.transport.http import connection, poll_wait
 from goqueue.transport.http.call import Call
 from goqueue.transport.http.exchange import DisconnectedError
 from goqueue.transport.http.poll_wait import PollWait
 from goqueue.transport.http.room import Share
+from goqueue.wire.queue_calls import Poll
+from tests.runtime.grants import POLLING
 from tests.transport.http.queueing import Worker, fill, values
 from tests.transport.http.running import TIMEOUT_SECONDS, Running
 
@@ -72,7 +76,7 @@ def test_no_timeout_of_the_server_cuts_a_wait(
     for name in ("HEAD_SECONDS_MAX", "WRITE_SECONDS_MAX"):
         monkeypatch.setattr(connection, name, 0.5)
     path = f"/groups/billing/poll?member_id={worker.member}&timeout=1500ms"
-    request = f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode()
+    request = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()
 
     def ask() -> socket.socket:
         peer = worker.server.connect()
@@ -95,7 +99,7 @@ def test_a_client_that_goes_away_leaves_nothing_leased(worker: Worker) -> None:
     other = Worker(server, mode="shared")
     with server.connect() as peer:
         path = f"/groups/billing/poll?member_id={worker.member}&timeout=60s"
-        peer.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        peer.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         until(lambda: under_way(server) == 1)
     until(lambda: under_way(server) == 0)
     fill(server, 3)
@@ -114,7 +118,7 @@ def test_a_client_that_does_not_read_its_reply_leaves_nothing_leased(worker: Wor
     other = Worker(server, mode="shared")
     with server.connect() as peer:
         path = f"/groups/billing/poll?member_id={worker.member}&timeout=0s&limit=100"
-        peer.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        peer.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         until(lambda: in_flight(worker) > 0)
         leased = in_flight(worker)
     until(lambda: in_flight(worker) == 0)
@@ -150,9 +154,9 @@ def test_a_client_that_asks_for_more_and_goes_away_leaves_nothing_leased(worker:
     other = Worker(server, mode="shared")
     with server.connect() as peer:
         path = f"/groups/billing/poll?member_id={worker.member}&timeout=60s"
-        peer.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        peer.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         until(lambda: under_way(server) == 1)
-        peer.sendall(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
+        peer.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
     until(lambda: under_way(server) == 0)
     fill(server, 3)
     messages = other.poll()
@@ -163,6 +167,8 @@ def test_a_client_that_asks_for_more_and_goes_away_leaves_nothing_leased(worker:
 
 class _Leaving:
     """A client that is gone after some turns of the loop."""
+
+    grant = POLLING
 
     def __init__(self, turns: int) -> None:
         self._turns = turns
@@ -182,9 +188,10 @@ class _Leaving:
 
     async def poll(self, broker: Broker, member: str) -> Polled:
         leaving = asyncio.create_task(self.leave())
-        wait = PollWait(broker, cast("Call", self), "billing", member)
+        poll = Poll("billing", member, 0, 100, 1_000_000, 0)
+        wait = PollWait(Service(broker).queue, cast("Call", self), poll)
         try:
-            return await wait.run(None, Demand(100, 1_000_000, 0))
+            return await wait.run(RequestContext(memoryview(b"")))
         finally:
             await leaving
 

@@ -7,8 +7,9 @@ import pytest
 
 from goqueue.base.limits import HTTP_READ_MESSAGES_MAX
 from goqueue.core.record.message import Draft
-from goqueue.transport.http.reading import READ_BYTES_MAX
+from goqueue.service.reading import PAGE_BYTES_MAX
 from goqueue.wire.times import format_time_us
+from tests.runtime.grants import PUBLISHING
 from tests.transport.http.running import Running, error_of
 
 MINUTE_MS = 60_000
@@ -84,16 +85,16 @@ def test_a_limit_beyond_the_largest_is_clamped(server: Running) -> None:
 def test_a_page_of_large_messages_ends_early(server: Running) -> None:
     """A page is bounded in bytes too; a single message larger than that comes alone."""
     server.create(num_partitions=1)
-    size = READ_BYTES_MAX // 8
+    size = PAGE_BYTES_MAX // 8
     for _ in range(2):
         server.publish(*[{"value": "x" * size}] * 10)
-    server.publish({"value": "y" * (READ_BYTES_MAX + 1)})
+    server.publish({"value": "y" * (PAGE_BYTES_MAX + 1)})
     first = server.read(limit=1000)
     last = server.read(offset=20, limit=1000)
 
     assert 1 <= len(first["messages"]) <= 9
     assert first["next_offset"] == len(first["messages"])
-    assert len(last["messages"][0]["value"]) == READ_BYTES_MAX + 1
+    assert len(last["messages"][0]["value"]) == PAGE_BYTES_MAX + 1
 
 
 @pytest.mark.parametrize(
@@ -237,7 +238,7 @@ def test_a_tombstone_has_no_value(server: Running) -> None:
     server.create(num_partitions=1)
     topic = server.inside(lambda: server.broker.topic("orders"))
     draft = Draft(key=b"k", value=None, timestamp_us=1)
-    server.await_inside(topic.publish_drafts([(draft, 0)]))
+    server.await_inside(topic.publish_drafts(PUBLISHING, [(draft, 0)]))
 
     for query in ({}, {"encoding": "base64"}):
         (message,) = server.read(0, **query)["messages"]

@@ -163,7 +163,7 @@ def test_a_declared_size_is_refused_before_the_body_comes(server: Running, decla
     """A declared size beyond the limit answers 413 at once; not one byte of it is waited for."""
     with server.connect() as connection:
         connection.sendall(
-            b"POST /topics HTTP/1.1\r\nhost: x\r\ncontent-length: " + declared + b"\r\n\r\n"
+            b"POST /topics HTTP/1.1\r\nhost: localhost\r\ncontent-length: " + declared + b"\r\n\r\n"
         )
         head = connection.recv(65_536)
 
@@ -185,7 +185,10 @@ def test_limits_can_be_configured(tmp_path: Path) -> None:
 
 def test_a_client_may_ask_before_it_sends(server: Running) -> None:
     """With ``Expect: 100-continue`` a body that is too large is never sent."""
-    head = b"POST /topics HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: %d\r\n\r\n"
+    head = (
+        b"POST /topics HTTP/1.1\r\nhost: localhost\r\n"
+        b"expect: 100-continue\r\ncontent-length: %d\r\n\r\n"
+    )
     with server.connect() as connection:
         connection.sendall(head % (2 * MiB))
         refused = connection.recv(65_536)
@@ -207,10 +210,11 @@ def test_a_connection_survives_a_refused_body(server: Running) -> None:
     with server.connect() as connection:
         body = topic_body(MiB + 1)
         connection.sendall(
-            b"POST /topics HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body) + body
+            b"POST /topics HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n" % len(body)
+            + body
         )
         first = connection.recv(65_536)
-        connection.sendall(b"GET /topics HTTP/1.1\r\nhost: x\r\n\r\n")
+        connection.sendall(b"GET /topics HTTP/1.1\r\nhost: localhost\r\n\r\n")
         second = connection.recv(65_536)
 
     assert first.startswith(b"HTTP/1.1 413 ")
@@ -221,8 +225,10 @@ def test_requests_can_be_pipelined(server: Running) -> None:
     """Several requests sent at once are answered in their order."""
     server.create(num_partitions=1)
     body = b'{"messages":[{"value":"a"}]}'
-    publish = b"POST /topics/orders/messages HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n"
-    read = b"GET /topics/orders HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+    publish = (
+        b"POST /topics/orders/messages HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n"
+    )
+    read = b"GET /topics/orders HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
     answer = server.exchange((publish % len(body) + body) * 3 + read)
 
     bodies = [part.split(b"HTTP/1.1")[0] for part in answer.split(b"\r\n\r\n")[1:]]
@@ -237,12 +243,18 @@ def test_requests_can_be_pipelined(server: Running) -> None:
         b"\x00\x01\x02\x03\r\n\r\n",
         b"GET\r\n\r\n",
         b"GET /topics HTTP/9.9\r\n\r\n",
-        b"GET /t\xc3\xb6pics HTTP/1.1\r\nhost: x\r\n\r\n",
-        b"CONNECT example.org:80 HTTP/1.1\r\nhost: x\r\n\r\n",
-        b"POST /topics HTTP/1.1\r\nhost: x\r\ncontent-length: -5\r\n\r\n",
-        b"POST /topics HTTP/1.1\r\nhost: x\r\ncontent-length: 99999999999999999999999\r\n\r\n",
-        b"POST /topics HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\ncontent-length: 6\r\n\r\n",
-        b"POST /topics HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
+        b"GET /t\xc3\xb6pics HTTP/1.1\r\nhost: localhost\r\n\r\n",
+        b"CONNECT example.org:80 HTTP/1.1\r\nhost: localhost\r\n\r\n",
+        b"POST /topics HTTP/1.1\r\nhost: localhost\r\ncontent-length: -5\r\n\r\n",
+        (
+            b"POST /topics HTTP/1.1\r\nhost: localhost\r\n"
+            b"content-length: 99999999999999999999999\r\n\r\n"
+        ),
+        (
+            b"POST /topics HTTP/1.1\r\nhost: localhost\r\n"
+            b"content-length: 5\r\ncontent-length: 6\r\n\r\n"
+        ),
+        b"POST /topics HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
         b"GET /topics HTTP/1.1\r\nna me: x\r\n\r\n",
         b"GQ\x01\x00" + bytes(30),
     ],
@@ -258,12 +270,12 @@ def test_what_is_no_request_is_answered_and_closed(server: Running, request_byte
 
 
 def header_flood(size: int) -> bytes:
-    return b"GET /health HTTP/1.1\r\nhost: x\r\nx-flood: " + b"x" * size
+    return b"GET /health HTTP/1.1\r\nhost: localhost\r\nx-flood: " + b"x" * size
 
 
 def test_a_head_has_a_limit(server: Running) -> None:
     """A head up to the limit is taken; a larger one answers 431 and the connection is closed."""
-    rest = len(b"/healthhost: x\r\nx-flood: \r\nconnection: close\r\n")
+    rest = len(b"/healthhost: localhost\r\nx-flood: \r\nconnection: close\r\n")
     end = b"\r\nconnection: close\r\n\r\n"
     taken = server.exchange(header_flood(HEAD_BYTES_MAX - rest) + end)
     over = server.exchange(header_flood(HEAD_BYTES_MAX - rest + 1) + end)
@@ -276,10 +288,13 @@ def test_a_head_has_a_limit(server: Running) -> None:
 @pytest.mark.parametrize(
     "begin",
     [
-        b"GET /health HTTP/1.1\r\nhost: x\r\nx-flood: ",
+        b"GET /health HTTP/1.1\r\nhost: localhost\r\nx-flood: ",
         b"GET /",
-        b"POST /topics HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n1;",
-        b"POST /topics HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n0\r\nx-trailer: ",
+        b"POST /topics HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n1;",
+        (
+            b"POST /topics HTTP/1.1\r\nhost: localhost\r\n"
+            b"transfer-encoding: chunked\r\n\r\n0\r\nx-trailer: "
+        ),
     ],
     ids=["header", "address", "chunk extension", "trailer"],
 )
@@ -313,7 +328,7 @@ def test_connections_have_a_limit(small: Running) -> None:
     """One connection too many is told so and closed; when another ends there is room again."""
 
     def ask(connection: socket.socket) -> bytes:
-        connection.sendall(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n")
+        connection.sendall(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n")
         return connection.recv(65_536)
 
     with small.connect() as first, small.connect() as second:

@@ -103,6 +103,23 @@ def test_compatibility_is_asked_for_and_configured(server: Running) -> None:
     assert http.post(check, json=text(5)).status_code == 422
 
 
+@pytest.mark.parametrize("route", ["/schemas/config", "/schemas/config/a", "/config", "/config/a"])
+def test_a_mode_is_set_by_either_of_its_names(server: Running, route: str) -> None:
+    """Clients say ``compatibility`` or ``compatibilityLevel``; two different modes are refused."""
+
+    def put(**body: object) -> tuple[int, object]:
+        reply = server.client.put(route, json=body)
+        return reply.status_code, reply.json().get("compatibility") or reply.json()["code"]
+
+    assert put(compatibilityLevel="full") == (200, "FULL")
+    assert server.get("/schemas/config/a").json() == {"compatibility": "FULL"}
+    assert put(compatibility="NONE", compatibilityLevel=None) == (200, "NONE")
+    assert put(compatibility="FORWARD", compatibilityLevel="FORWARD") == (200, "FORWARD")
+    assert put(compatibility="FORWARD", compatibilityLevel="NONE") == (422, "invalid_compatibility")
+    assert put(compatibilityLevel="SOMETIMES") == (422, "invalid_compatibility")
+    assert server.get("/schemas/config/a").json() == {"compatibility": "FORWARD"}
+
+
 def test_the_numbers_of_the_registry(server: Running) -> None:
     """Statistics name every subject, and whether a topic enforces it."""
     http = server.client

@@ -10,12 +10,13 @@ import pytest
 
 from goqueue.config.model import BrokerConfig
 from goqueue.runtime.broker import Broker
+from goqueue.service.service import Service
 from goqueue.storage.local import LocalDisk
 from goqueue.transport.http import connection as connection_module
 from goqueue.transport.http.server import HttpServer
 from tests.transport.http.running import Running
 
-REQUEST = b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n"
+REQUEST = b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n"
 
 
 def test_the_port_that_was_taken_is_told(server: Running) -> None:
@@ -33,7 +34,7 @@ def test_a_taken_port_is_an_error_of_the_start(server: Running, tmp_path: Path) 
     async def start_another() -> None:
         config = BrokerConfig(data_dir=str(tmp_path / "other"))
         broker = Broker(config, LocalDisk(tmp_path / "other"))
-        await HttpServer(broker).start(server.address)
+        await HttpServer(Service(broker)).start(server.address)
 
     with pytest.raises(OSError, match="address already in use"):
         asyncio.run(start_another())
@@ -45,7 +46,7 @@ def test_signals_stay_with_who_started_the_server(tmp_path: Path) -> None:
     async def life() -> tuple[object, object]:
         broker = Broker(BrokerConfig(data_dir=str(tmp_path)), LocalDisk(tmp_path))
         await broker.start()
-        server = HttpServer(broker)
+        server = HttpServer(Service(broker))
         before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
         await server.start("127.0.0.1:0")
         during = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
@@ -79,7 +80,7 @@ def test_stopping_answers_what_is_under_way(tmp_path: Path) -> None:
     body = b'{"messages":[{"value":"last"}]}'
     with server.connect() as connection:
         connection.sendall(
-            b"POST /topics/orders/messages HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\n"
+            b"POST /topics/orders/messages HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\n"
             b"content-length: %d\r\n\r\n" % len(body)
         )
         going = connection.recv(65_536)
@@ -103,7 +104,8 @@ def test_stopping_does_not_wait_forever(tmp_path: Path) -> None:
     server = Running(tmp_path, shutdown_timeout_ms=50)
     with server.connect() as connection:
         connection.sendall(
-            b"POST /topics HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 9\r\n\r\n"
+            b"POST /topics HTTP/1.1\r\nhost: localhost\r\n"
+            b"expect: 100-continue\r\ncontent-length: 9\r\n\r\n"
         )
         connection.recv(65_536)
         server.close()
@@ -134,7 +136,9 @@ def test_a_peer_that_does_not_read_is_cut_off(
         server.create(num_partitions=1)
         server.publish({"value": "x" * 15_000_000})
         server.client.close()
-        connection.sendall(b"GET /topics/orders/partitions/0/messages HTTP/1.1\r\nhost: x\r\n\r\n")
+        connection.sendall(
+            b"GET /topics/orders/partitions/0/messages HTTP/1.1\r\nhost: localhost\r\n\r\n"
+        )
         while "0 connections" not in repr(server.http):
             pass
         received = _rest_of(connection)

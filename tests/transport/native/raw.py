@@ -62,11 +62,15 @@ def begin_large(raw: "Raw", *, arrived: int) -> None:
 class Raw:
     """One connection."""
 
-    def __init__(self, address: str, *, receive_bytes: int | None = None) -> None:
+    def __init__(
+        self, address: str, *, receive_bytes: int | None = None, own_host: str = ""
+    ) -> None:
         host, _, port = address.rpartition(":")
         self.socket = socket.socket()
         if receive_bytes is not None:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+        if own_host:
+            self.socket.bind((own_host, 0))
         self.socket.settimeout(TIMEOUT_SECONDS)
         self.socket.connect((host, int(port)))
         self._reader = PacketReader(64 << 20, header_bytes_max=64 << 20)

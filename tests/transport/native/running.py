@@ -11,6 +11,8 @@ import uvloop
 from goqueue.config.model import BrokerConfig
 from goqueue.runtime.broker import Broker
 from goqueue.runtime.clock import Clock
+from goqueue.service.gate import Gate
+from goqueue.service.service import Service
 from goqueue.storage.disk import Disk
 from goqueue.storage.local import LocalDisk
 from goqueue.transport.native.server import NativeServer
@@ -30,11 +32,13 @@ class Running:
         *,
         clock: Clock | None = None,
         listener: str = "127.0.0.1:0",
+        gate: Gate | None = None,
         **config: Any,
     ) -> None:
         self._disk: Disk = LocalDisk(place) if isinstance(place, Path) else place
         self._clock = clock
         self._listener = listener
+        self._gate = gate
         self._config = BrokerConfig(data_dir=str(place), **config)
         self._ready = threading.Event()
         self._failure: BaseException | None = None
@@ -64,7 +68,7 @@ class Running:
         self._stop = asyncio.Event()
         self.broker = Broker(self._config, self._disk, self._clock)
         await self.broker.start()
-        self.native = NativeServer(self.broker)
+        self.native = NativeServer(Service(self.broker, self._gate))
         try:
             await self.native.start(self._listener)
             self.address = self.native.address

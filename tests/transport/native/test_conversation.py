@@ -40,6 +40,29 @@ def test_hello_tells_who_answers(server: Running) -> None:
     assert reply.protocol == calls.PROTOCOL_VERSION
     assert reply.server.startswith("goqueue/")
     assert reply.node_id == "node-1"
+    assert reply.features == list(calls.FEATURES)
+
+
+def test_features_nobody_knows_are_ignored(server: Running) -> None:
+    """A newer client may name what this broker has never heard of."""
+    with server.connect(greet=False) as raw:
+        raw.send(Operation.HELLO, calls.Hello(1, "newer", None, ["levitation"]))
+        packet = raw.receive()
+
+    assert packet is not None
+    assert packet.kind == Kind.REPLY
+
+
+def test_an_api_key_is_refused_while_nobody_checks_it(server: Running) -> None:
+    """Taken and ignored, it would promise a protection that is not there."""
+    with server.connect(greet=False) as raw:
+        raw.send(Operation.HELLO, calls.Hello(1, "careful", "secret"))
+        packet = raw.receive()
+
+    assert packet is not None
+    failure = msgspec.msgpack.decode(packet.header, type=calls.Failure)
+    assert failure.code == "unsupported"
+    assert "api key" in failure.message
 
 
 def test_hello_again_is_harmless(raw: Raw) -> None:
@@ -100,7 +123,7 @@ def test_a_request_may_follow_hello_at_once(server: Running) -> None:
 @pytest.mark.parametrize(
     "data",
     [
-        pytest.param(b"GET / HTTP/1.1\r\nHost: broker\r\n\r\n", id="http"),
+        pytest.param(b"EHLO broker.example.org\r\n", id="mail"),
         pytest.param(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(40), id="tls"),
         pytest.param(bytes(range(256)), id="bytes"),
         pytest.param(bytes(64), id="zeros"),

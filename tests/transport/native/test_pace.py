@@ -122,11 +122,14 @@ class TestTime:
             assert 0 < written < len(whole)
             assert raw.refusal().code == "invalid_request"
 
-    @pytest.mark.usefixtures("hasty_hello")
-    def test_an_idle_connection_stays(self, server: Running, hurried: Hurried) -> None:
+    def test_an_idle_connection_stays(
+        self, server: Running, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """Between requests a client may be silent as long as it likes."""
-        with hurried(), greeted_at_once(server) as raw:
-            pass_time(0.6)
+        for name in ("HELLO_SECONDS_MAX", "REQUEST_SECONDS_MAX", "REPLY_SECONDS_MAX"):
+            monkeypatch.setattr(connection, name, 0.03)
+        with greeted_at_once(server) as raw:
+            pass_time(0.1)
             raw.ping()
 
     def test_a_client_that_takes_no_replies_is_dropped(
@@ -202,15 +205,32 @@ def test_thousands_of_requests_at_once_are_started_a_few_at_a_time(server: Runni
         flood = threading.Thread(target=raw.write, args=(wait * 20_000,))
         flood.start()
         other.ping()
-        waiters = server.inside(
-            lambda: len(server.broker.topic("orders").partitions[0]._waiters)  # noqa: SLF001 - how many wait is what is bounded
-        )
+        waiters = server.inside(lambda: len(server.broker.topic("orders").partitions[0].waiters))
         other.offer(frames_of(b"news"))
 
         assert waiters <= 128
         for _ in range(20_000):
             assert raw.receive() is not None
         flood.join()
+
+
+def test_reads_that_nobody_takes_are_not_made(server: Running) -> None:
+    """P11: of many fetches sent ahead only those are read that the system can take."""
+    requests, rows, worth = 100, 200, 10
+    with server.connect() as other, server.connect(receive_bytes=4_096) as slow:
+        other.create()
+        frame = encode_row(Draft(value=bytes(1_000), timestamp_us=NOW_US))
+        assert other.offer(frame * rows)[1] == ""
+        fetch = calls.Fetch("orders", MiB, 0, [calls.FetchPart(0, 0)])
+        slow.write(packed(Operation.FETCH, fetch) * requests)
+        consumed = server.broker.topic("orders").meter.consumed
+        made = -1
+        # As long as any is read between two requests of another client, others may follow.
+        while made != (made := server.inside(consumed._value.get)):  # noqa: SLF001 - it has no getter
+            for _ in range(20):
+                other.ping()
+
+        assert rows <= made <= rows * worth
 
 
 def test_stopping_does_not_wait_for_slow_readers(

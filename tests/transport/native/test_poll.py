@@ -9,8 +9,9 @@ from goqueue.core.record.message import Draft
 from goqueue.core.record.row import encode_row
 from goqueue.testing.clock import FakeClock
 from goqueue.wire import group_calls
+from goqueue.wire.calls import Call
 from goqueue.wire.packet import Operation
-from goqueue.wire.queue_calls import ACK, Poll, Polled, Settle, Settled, SettlePart
+from goqueue.wire.queue_calls import ACK, Poll, Polled, PolledPart, Settle, Settled, SettlePart
 from tests.transport.native.raw import NOW_US, Raw, frames_of, packed
 from tests.transport.native.running import Running
 
@@ -42,6 +43,53 @@ def test_what_was_leased_for_a_reply_that_never_left_is_ready_at_once(tmp_path: 
         ask(other, member)
 
         assert [part.order for part in other.reply(Polled).parts] == [[0, MESSAGES]]
+
+
+class OlderPart(PolledPart, frozen=True):
+    """A part as earlier clients and brokers of protocol 1 have it: it ends with a list."""
+
+    kept: list[int] = msgspec.field(default_factory=list)
+
+
+class OlderPolled(Call, frozen=True):
+    """A reply to a poll as they have it."""
+
+    generation: int
+    lease_ms: int
+    parts: list[OlderPart]
+
+
+class OlderPoll(Poll, frozen=True):
+    """A poll as they have it: it ends with a flag."""
+
+    keeps: bool = False
+
+
+def test_an_older_client_is_sent_frames_like_everybody(tmp_path: Path) -> None:
+    """It offers to keep frames, is not taken up on it, and finds none named."""
+    with Running(tmp_path / "data", clock=FakeClock()) as server, server.connect() as raw:
+        raw.create()
+        assert raw.offer(frames_of(b"a", b"b"))[1] == ""
+        join_by_key = group_calls.JoinGroup("g", "raw", ["orders"], options={"ordering": "key"})
+        raw.send(Operation.JOIN_GROUP, join_by_key)
+        member = raw.reply(group_calls.Membership).member_id
+        raw.send(Operation.POLL, OlderPoll("g", member, 0, MESSAGES, 32 * MiB, WAIT_MS, keeps=True))
+        (part,) = raw.reply(OlderPolled).parts
+
+        assert part.kept == []
+        assert part.size > 0
+
+
+def test_an_older_broker_is_understood() -> None:
+    """It is not asked to name frames, so the last field of a part is empty, and is ignored."""
+    asked = msgspec.msgpack.encode(Poll("g", "m", 0, 1, 1, 1))
+    part = OlderPart("orders", 0, 100, 7, [0, 2])
+    answer = msgspec.msgpack.encode(OlderPolled(1, 30_000, [part]))
+
+    assert msgspec.msgpack.decode(asked, type=OlderPoll).keeps is False
+    assert msgspec.msgpack.decode(answer, type=Polled).parts == [
+        PolledPart("orders", 0, 100, 7, [0, 2])
+    ]
 
 
 def settle(part: Polled, *, verb: str = ACK) -> Settle:

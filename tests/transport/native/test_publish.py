@@ -16,12 +16,13 @@ from goqueue.core.record.batch import (
     read_batch,
 )
 from goqueue.core.record.columns import build_batch
-from goqueue.core.record.frame import CONTROL, encode_frame, read_header, split_frames
+from goqueue.core.record.frame import CONTROL, encode_frame, read_header
 from goqueue.core.record.message import Draft
 from goqueue.core.record.row import encode_row
 from goqueue.core.record.stamp import NO_STAMP, ProducerStamp
 from goqueue.wire import calls
 from goqueue.wire.packet import HEAD_BYTES, Kind, Operation
+from tests.frames import split_frames
 from tests.transport.native.raw import HEAD, NOW_US, Raw, frames_of
 from tests.transport.native.running import Running
 

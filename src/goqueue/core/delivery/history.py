@@ -9,6 +9,7 @@ from pyroaring import BitMap64
 
 from goqueue.base.units import MiB
 from goqueue.core.delivery.events import AttemptKept, HistoryKept
+from goqueue.core.offset_sets import each
 
 ATTEMPTS_KEPT_MAX: Final = 8
 """Most failed deliveries remembered of one message; the count goes on."""
@@ -38,13 +39,13 @@ class Histories:
         """Return the failures of those among some offsets that had any."""
         if not self.offsets:
             return {}
-        return {offset: self._counts[offset] for offset in self.offsets & offsets}
+        return {offset: self._counts[offset] for offset in each(self.offsets & offsets)}
 
     def add(self, offsets: BitMap64, *, member: str, error: str, at_ms: int) -> None:
         """Note that messages failed."""
         attempt = AttemptKept(at_ms=at_ms, member=member, error=error)
         self.offsets |= offsets
-        for offset in offsets:
+        for offset in each(offsets):
             known = self._attempts.setdefault(offset, [])
             known.append(attempt)
             del known[:-ATTEMPTS_KEPT_MAX]
@@ -55,7 +56,7 @@ class Histories:
         if not self.offsets:
             return
         known = self.offsets & offsets
-        for offset in known:
+        for offset in each(known):
             del self._attempts[offset]
             del self._counts[offset]
         self.offsets -= known

@@ -39,18 +39,21 @@ class KeyOrder:
         """Return the memory that the lines take."""
         return self._lines.size_bytes
 
-    def look(self, offsets: Numbers, numbers: Numbers, settled: BitMap64) -> None:
+    def look(
+        self, offsets: Numbers, numbers: Numbers, settled: BitMap64, *, end_offset: int = 0
+    ) -> None:
         """Take notice of messages, ascending, and the numbers of their keys.
 
-        Those already settled do not count.
+        Those already settled do not count, and from the last to the end there are none.
         """
+        self.looked_offset = Offset(max(self.looked_offset, end_offset))
         if not len(offsets):
             return
-        start = int(offsets[0])
-        self.looked_offset = Offset(int(offsets[-1]) + 1)
-        if settled and settled.range_cardinality(start, self.looked_offset):
+        start, end = int(offsets[0]), int(offsets[-1]) + 1
+        self.looked_offset = Offset(max(self.looked_offset, end))
+        if settled and settled.range_cardinality(start, end):
             window = BitMap64()
-            window.add_range(start, self.looked_offset)
+            window.add_range(start, end)
             rest = np.isin(offsets, array_of(window & settled), invert=True, assume_unique=True)
             offsets, numbers = offsets[rest], numbers[rest]
         has_none = numbers == NO_KEY

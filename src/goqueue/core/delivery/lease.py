@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pyroaring import BitMap64
 
 from goqueue.core.delivery.runs import put_into, take_from
+from goqueue.core.offset_sets import each
 
 
 class Lease:
@@ -24,16 +25,12 @@ class Lease:
         self.extended: dict[int, int] = {}
         """Deadlines of single messages that were given another one than the rest."""
 
-    def deadline_of(self, offset: int) -> int:
-        """Return when a message must be settled."""
-        return self.extended.get(offset, self.deadline_ms)
-
     def late(self, now_ms: int) -> BitMap64:
         """Return the messages whose time is over."""
         if not self.extended:
             return self.offsets.copy() if now_ms >= self.deadline_ms else BitMap64()
         own = BitMap64(offset for offset in self.extended if offset in self.offsets)
-        late = BitMap64(offset for offset in own if now_ms >= self.extended[offset])
+        late = BitMap64(offset for offset in each(own) if now_ms >= self.extended[offset])
         return late | (self.offsets - own) if now_ms >= self.deadline_ms else late
 
 
@@ -116,7 +113,7 @@ class Leases:
             lease.deadline_ms, lease.lease_ms = deadline_ms, lease_ms
             lease.extended.clear()
         else:
-            lease.extended.update(dict.fromkeys(offsets, deadline_ms))
+            lease.extended.update(dict.fromkeys(each(offsets), deadline_ms))
 
     def renew_all(self, now_ms: int) -> None:
         """Give every lease its whole time again, after a restart."""

@@ -15,25 +15,23 @@ from pyroaring import BitMap64
 from goqueue.base.ids import Offset
 from goqueue.base.limits import PRIORITIES
 from goqueue.core.decision import Decision
-from goqueue.core.delivery import events
+from goqueue.core.delivery import events, notices
 from goqueue.core.delivery.doom import Doom
 from goqueue.core.delivery.events import Event
 from goqueue.core.delivery.history import Histories
 from goqueue.core.delivery.key_order import KeyOrder
 from goqueue.core.delivery.lease import Lease, Leases
-from goqueue.core.delivery.picking import Pick, find_fresh, find_run, put_in_order, split_lanes
+from goqueue.core.delivery.notices import Notice
+from goqueue.core.delivery.picking import Pick
 from goqueue.core.delivery.runs import peek_at, put_into, runs_of, set_of, take_from, written_of
 from goqueue.core.delivery.terms import LeaseTerms
 from goqueue.core.delivery.view import View
 from goqueue.core.delivery.waiting import Waiting
-from goqueue.core.priority.drr import LaneShares
-from goqueue.core.record.message import Priority
+from goqueue.core.offset_sets import each
 
 OUTCOME_INDEX: Final = {outcome: place for place, outcome in enumerate(events.OUTCOMES)}
-
-
 _FRESH: Final = (
-    "leases", "waiting", "histories", "dooms", "holds", "keys", "_doomed", "_held", "_cursors",
+    "leases", "waiting", "histories", "dooms", "holds", "keys", "_doomed", "_held", "cursors",
 )  # fmt: skip
 """What a reset begins anew."""
 
@@ -41,7 +39,7 @@ _FRESH: Final = (
 class Ledger:
     """Knows what became of every message; hands out the next ones."""
 
-    def __init__(self, *, origin: Offset, by_key: bool, now_ms: int) -> None:
+    def __init__(self, *, origin: Offset, by_key: bool) -> None:
         self.origin = origin
         """Where the group began; what lies before was never its concern."""
         self.committed = origin
@@ -55,13 +53,14 @@ class Ledger:
         self.outcomes = [0] * len(events.OUTCOMES)
         """How many messages ended in which way."""
         self.keys = KeyOrder(origin) if by_key else None
-        self.shares = LaneShares(now_ms=now_ms)
         self.holds: dict[int, BitMap64] = {}
         """What open transactions settle if they are committed, by their numbers."""
         self._doomed = BitMap64()
         self._held = BitMap64()
-        self._cursors = [int(origin)] * PRIORITIES
-        self._again = BitMap64()
+        self.cursors = [int(origin)] * PRIORITIES
+        """How far each lane was looked at."""
+        self.again = BitMap64()
+        """What lies before the cursors and may be delivered."""
         self._missed = BitMap64()
         self.resets = 0
         """How often the group began anew: a pick of before is none any more."""
@@ -72,73 +71,15 @@ class Ledger:
             f" {len(self.leases.offsets)} leased, {len(self.waiting.offsets)} waiting>"
         )
 
-    # Picking and leasing.
+    @property
+    def reached(self) -> Offset:
+        """Return an offset behind every message this ledger knows of."""
+        return Offset(max(self.committed, self.done.max() + 1 if self.done else 0, *self.cursors))
 
-    def pick(self, view: View, limit: int, *, now_ms: int) -> Pick:
-        """Return the next messages, ``limit`` at most, without taking them yet."""
-        self._wake(now_ms)
-        if self.keys is not None:
-            return self._pick_heads(self.keys, view, limit, now_ms=now_ms)
-        if not self._again and (plain := self._pick_run(view, limit, now_ms=now_ms)) is not None:
-            return plain
-        again = split_lanes(view, self._again - view.hidden - view.cancelled)
-        lanes: list[BitMap64] = []
-        looked: list[int] = []
-        for lane, given_back in enumerate(again):
-            cursor = max(self._cursors[lane], view.start_offset, self.committed)
-            wanted = limit - len(given_back)
-            if wanted <= 0:
-                lanes.append(given_back)
-                looked.append(cursor)
-                continue
-            fresh = find_fresh(view, lane, cursor, wanted, self.done)
-            lanes.append(given_back | fresh.offsets)
-            looked.append(fresh.looked_offset)
-        shares = self.shares.share([len(lane) for lane in lanes], limit, now_ms=now_ms)
-        offsets, order = put_in_order(shares, lanes)
-        cursors = [
-            self._cursor_after(lane, lanes[lane] - offsets, looked[lane])
-            for lane in range(PRIORITIES)
-        ]
-        missed, cancelled = BitMap64(), BitMap64()
-        if view.hidden or view.cancelled:
-            cancelled |= self._again & view.cancelled
-            for lane, cursor in enumerate(cursors):
-                begin = max(self._cursors[lane], self.committed)
-                passed = view.lane_between(lane, begin, cursor) - self.done
-                missed |= passed & view.hidden
-                cancelled |= passed & view.cancelled
-        return Pick(offsets, order, tuple(cursors), missed, cancelled)
+    # Leasing.
 
-    def _pick_run(self, view: View, limit: int, *, now_ms: int) -> Pick | None:
-        """Pick what mostly is there to be picked, one run of fresh messages, without any sets."""
-        cursor = max(self._cursors[Priority.NORMAL], view.start_offset, self.committed)
-        run = find_run(view, cursor, limit, self.done)
-        if run is None:
-            return None
-        start, end = run
-        self.shares.share([0, 0, end - start, 0, 0], limit, now_ms=now_ms)
-        offsets = set_of(run if start < end else ())
-        cursors = [max(old, view.end_offset) for old in self._cursors]
-        cursors[Priority.NORMAL] = max(self._cursors[Priority.NORMAL], end)
-        order = [start, end] if start < end else []
-        return Pick(offsets, order, tuple(cursors), BitMap64(), BitMap64())
-
-    def _cursor_after(self, lane: int, left: BitMap64, looked: int) -> int:
-        """Return the cursor of a lane of which some found messages were left where they are."""
-        cursor = self._cursors[lane]
-        fresh = left.next_set_bit(cursor) if left and left.max() >= cursor else None
-        return max(cursor, looked) if fresh is None else max(cursor, fresh)
-
-    def _pick_heads(self, keys: KeyOrder, view: View, limit: int, *, now_ms: int) -> Pick:
-        lanes = split_lanes(view, self._heads(keys, view))
-        shares = self.shares.share([len(lane) for lane in lanes], limit, now_ms=now_ms)
-        offsets, order = put_in_order(shares, lanes)
-        cancelled = keys.heads & view.cancelled if view.cancelled else BitMap64()
-        cursors = tuple(max(cursor, keys.looked_offset) for cursor in self._cursors)
-        return Pick(offsets, order, cursors, BitMap64(), cancelled)
-
-    def _heads(self, keys: KeyOrder, view: View) -> BitMap64:
+    def ready_heads(self, keys: KeyOrder, view: View) -> BitMap64:
+        """Return the first messages of keys that could be delivered now."""
         ready = keys.heads - self.leases.offsets
         own = (self.waiting.offsets, self._doomed, self._held)
         for left_out in (*own, view.hidden, view.cancelled):
@@ -170,7 +111,7 @@ class Ledger:
             found.append(events.Dropped(offsets=runs_of(expired), outcome=events.EXPIRED))
         if cancelled:
             found.append(events.Dropped(offsets=runs_of(cancelled), outcome=events.CANCELLED))
-        has_moved = list(pick.cursors) != self._cursors
+        has_moved = list(pick.cursors) != self.cursors
         if kept or (has_moved and self.keys is None):
             unread = (pick.offsets - kept - gone - expired) | now_due
             # Packed, an order is ascending: it is that of the set.
@@ -222,7 +163,9 @@ class Ledger:
         own = (self.leases.offsets, self.waiting.offsets, self._doomed, self._held)
         busy = sum(map(len, (*own, view.hidden, view.cancelled)))
         # Mostly the numbers tell, and nobody needs to look which ones they are.
-        return len(self.keys.heads) - busy >= count or len(self._heads(self.keys, view)) >= count
+        return (
+            len(self.keys.heads) - busy >= count or len(self.ready_heads(self.keys, view)) >= count
+        )
 
     def is_held(self, offset: int) -> bool:
         """Tell whether an open transaction settles a message."""
@@ -232,36 +175,24 @@ class Ledger:
         """Tell whether a message is settled."""
         return offset < self.committed or offset in self.done
 
-    def ready_count(self, view: View) -> int:
-        """Return how many messages could be delivered now, were there no order of keys."""
-        total = max(view.end_offset - max(self.committed, view.start_offset), 0)
-        window = BitMap64()
-        if total:
-            window.add_range(max(self.committed, view.start_offset), view.end_offset)
-        busy = self.done | self.leases.offsets | self.waiting.offsets | self._doomed | self._held
-        return len(window - busy - view.hidden - view.cancelled)
-
     def first_due_ms(self) -> int | None:
         """Return when something happens by itself: a lease ends or a wait is over."""
         moments = (self.leases.first_deadline_ms(), self.waiting.first_due_ms())
         return min((moment for moment in moments if moment is not None), default=None)
 
-    def due(self, offsets: BitMap64) -> bool:
-        """Take notice that delayed messages are due; tell whether any was passed over before."""
-        woken = self.unsettled(self._missed & offsets)
-        self._missed -= offsets
-        self._again |= woken
-        return bool(woken) or self.keys is not None
+    def awaits(self, offsets: BitMap64) -> bool:
+        """Tell whether messages that are due now, or some of them, are news for who waits."""
+        return self.keys is not None or bool(self.unsettled(self._missed & offsets))
 
-    def _wake(self, now_ms: int) -> None:
+    def is_wait_over(self, now_ms: int) -> bool:
+        """Tell whether a message has waited long enough for its next attempt."""
         first = self.waiting.first_due_ms()
-        if first is not None and first <= now_ms:
-            self._again |= self.waiting.advance(now_ms)
+        return first is not None and first <= now_ms
 
     # Changing.
 
-    def apply(self, event: Event) -> None:  # noqa: C901, PLR0912 - one case for each event
-        """Change state by one event."""
+    def apply(self, event: Event | Notice) -> None:  # noqa: C901, PLR0912 - a case for each event
+        """Change state by one event, or by what time and the log bring, which is not stored."""
         match event:
             case events.Leased():
                 self._lease(event)
@@ -293,18 +224,37 @@ class Ledger:
                 self._reset(Offset(offset))
             case events.Restored():
                 self._restore(event)
+            case notices.Woken(now_ms=now_ms):
+                self.again |= self.waiting.advance(now_ms)
+            case notices.Due(offsets=due):
+                woken = self.unsettled(self._missed & due)
+                self._missed -= due
+                self.again |= woken
+            case notices.Looked():
+                self._look(event)
+            case notices.Revived():
+                self._revive(event)
+
+    def _look(self, notice: notices.Looked) -> None:
+        assert self.keys is not None, "the order of keys is kept"
+        settled = self.settled_between(notice.start, notice.end)
+        self.keys.look(notice.offsets, notice.numbers, settled, end_offset=notice.end)
+
+    def _revive(self, notice: notices.Revived) -> None:
+        self.leases.renew_all(notice.now_ms)
+        self.waiting.renew_all(notice.now_ms)
+        self.keys = KeyOrder(self.committed) if self.keys is not None else None
+        self.again, self._missed = notice.again, notice.missed
 
     def _lease(self, event: events.Leased) -> None:
         offsets = set_of(event.offsets)
-        self._cursors = [
-            max(old, new) for old, new in zip(self._cursors, event.cursors, strict=True)
-        ]
+        self.cursors = [max(old, new) for old, new in zip(self.cursors, event.cursors, strict=True)]
         if event.missed:
             self._missed |= self.unsettled(set_of(event.missed))
         if event.unread:
-            self._again |= self.unsettled(set_of(event.unread))
+            self.again |= self.unsettled(set_of(event.unread))
         if offsets:
-            take_from(self._again, offsets)
+            take_from(self.again, offsets)
             self.waiting.discard(offsets)
             self.leases.add(
                 event.nonce,
@@ -320,9 +270,9 @@ class Ledger:
             self.histories.add(offsets, member=lease.member, error=event.error, at_ms=event.at_ms)
         self.leases.end(nonce, offsets)
         if event.backoff_ms:
-            self.waiting.add(offsets, due_ms=event.due_ms, backoff_ms=event.backoff_ms)
+            self.waiting.add(each(offsets), due_ms=event.due_ms, backoff_ms=event.backoff_ms)
         else:
-            self._again |= offsets
+            self.again |= offsets
 
     def _doom(self, event: events.Doomed, offsets: BitMap64, nonce: int) -> None:
         lease = self.leases.get(nonce)
@@ -330,14 +280,14 @@ class Ledger:
             self.histories.add(offsets, member=lease.member, error=event.error, at_ms=event.at_ms)
             self.leases.end(nonce, offsets)
         self._doomed |= offsets
-        for offset in offsets:
+        for offset in each(offsets):
             self.dooms[offset] = Doom(reason=event.reason)
 
     def _begin_move(self, event: events.MoveBegun, offsets: BitMap64) -> None:
-        self._again -= offsets
+        self.again -= offsets
         self.waiting.discard(offsets)
         self._doomed |= offsets
-        for offset in offsets:
+        for offset in each(offsets):
             known = self.dooms.get(offset)
             self.dooms[offset] = Doom(
                 reason=known.reason if known else event.reason,
@@ -347,9 +297,10 @@ class Ledger:
             )
 
     def _spare(self, event: events.Spared, offsets: BitMap64) -> None:
-        for offset in offsets & self._doomed:
+        for offset in each(offsets & self._doomed):
             del self.dooms[offset]
-        self.waiting.add(offsets & self._doomed, due_ms=event.due_ms, backoff_ms=event.backoff_ms)
+        doomed = each(offsets & self._doomed)
+        self.waiting.add(doomed, due_ms=event.due_ms, backoff_ms=event.backoff_ms)
         self._doomed -= offsets
 
     def _hold(self, event: events.Held, offsets: BitMap64, nonce: int) -> None:
@@ -363,7 +314,7 @@ class Ledger:
         if is_commit:
             self._settle(offsets, events.ACKED)
         else:
-            self._again |= offsets
+            self.again |= offsets
 
     def _drop(self, offsets: BitMap64, outcome: str) -> None:
         offsets = self.unsettled(offsets)
@@ -375,13 +326,13 @@ class Ledger:
     def _settle(self, offsets: BitMap64, outcome: str) -> None:
         self.outcomes[OUTCOME_INDEX[outcome]] += len(offsets)
         put_into(self.done, offsets)
-        take_from(self._again, offsets)
+        take_from(self.again, offsets)
         take_from(self._missed, offsets)
         if self.waiting.offsets:
             self.waiting.discard(offsets)
         self.histories.forget(offsets)
         if self._doomed:
-            for offset in self._doomed & offsets:
+            for offset in each(self._doomed & offsets):
                 del self.dooms[offset]
             self._doomed -= offsets
         take_from(self._held, offsets)
@@ -405,37 +356,33 @@ class Ledger:
         self.committed = Offset(low)
 
     def _reset(self, offset: Offset) -> None:
-        fresh = Ledger(origin=offset, by_key=self.keys is not None, now_ms=0)
+        fresh = Ledger(origin=offset, by_key=self.keys is not None)
         for name in _FRESH:
             setattr(self, name, getattr(fresh, name))
         self.origin = self.committed = offset
         self.resets += 1
-        self.done, self._again, self._missed = BitMap64(), BitMap64(), BitMap64()
+        self.done, self.again, self._missed = BitMap64(), BitMap64(), BitMap64()
         self.outcomes = [0] * len(events.OUTCOMES)
 
     # Recovery.
 
-    def revive(self, view: View, *, now_ms: int) -> Decision[Event, None]:
-        """Work out, after a replay, what is not stored; return what must be settled now."""
-        self.leases.renew_all(now_ms)
-        self.waiting.renew_all(now_ms)
-        self.shares = LaneShares(now_ms=now_ms)
-        self.keys = KeyOrder(self.committed) if self.keys is not None else None
+    def revive(self, view: View, *, now_ms: int) -> Decision[Event, notices.Revived]:
+        """Work out, after a replay, what is not stored, and what must be settled now."""
         behind = BitMap64()
-        for lane, cursor in enumerate(self._cursors):
+        for lane, cursor in enumerate(self.cursors):
             behind |= view.lane_between(lane, self.committed, cursor)
         behind -= self.done
         behind -= self.leases.offsets
         behind -= self.waiting.offsets
         behind -= self._doomed
         behind -= self._held
-        self._missed = behind & view.hidden
+        missed = behind & view.hidden
         cancelled = behind & view.cancelled
-        self._again = behind - self._missed - cancelled
+        revived = notices.Revived(behind - missed - cancelled, missed, now_ms)
         if not cancelled:
-            return Decision((), None)
+            return Decision((), revived)
         dropped = events.Dropped(offsets=runs_of(cancelled), outcome=events.CANCELLED)
-        return Decision((dropped,), None)
+        return Decision((dropped,), revived)
 
     def snapshot(self) -> Iterable[Event]:
         """Return the event that rebuilds this state."""
@@ -446,7 +393,7 @@ class Ledger:
             origin=self.origin,
             committed=self.committed,
             done=done.serialize(),
-            cursors=tuple(self._cursors),
+            cursors=tuple(self.cursors),
             outcomes=list(self.outcomes),
             leases=[
                 events.LeaseKept(
@@ -476,7 +423,7 @@ class Ledger:
         self.origin = Offset(event.origin)
         self.done = BitMap64.deserialize(event.done)
         self.outcomes = list(event.outcomes)
-        self._cursors = list(event.cursors)
+        self.cursors = list(event.cursors)
         for kept in event.leases:
             lease = Lease(
                 kept.member,

@@ -24,6 +24,7 @@ from goqueue.core.delivery.events import Event
 from goqueue.core.delivery.lease import Lease
 from goqueue.core.delivery.ledger import Ledger
 from goqueue.core.delivery.runs import Runs, Written, count_of, runs_of, written_of
+from goqueue.core.offset_sets import each
 
 MAX_RETRIES_EXCEEDED: Final = "MAX_RETRIES_EXCEEDED"
 REJECTED: Final = "REJECTED"
@@ -80,7 +81,7 @@ def judge(ledger: Ledger, claim: Claim, *, now_ms: int) -> tuple[BitMap64, list[
     """Return the claimed messages that are really held, and why the others are not."""
     lease = ledger.leases.get(claim.nonce)
     if lease is None:
-        return BitMap64(), [Refused(Offset(o), _why(ledger, o)) for o in claim.offsets]
+        return BitMap64(), [Refused(Offset(o), _why(ledger, o)) for o in each(claim.offsets)]
     held = claim.offsets
     if lease.extended or now_ms >= lease.deadline_ms:
         held = held - lease.late(now_ms)
@@ -88,7 +89,8 @@ def judge(ledger: Ledger, claim: Claim, *, now_ms: int) -> tuple[BitMap64, list[
     if len(held) == len(claim.offsets):
         return held, []
     refused = (
-        Refused(Offset(offset), _why(ledger, offset, lease)) for offset in claim.offsets - held
+        Refused(Offset(offset), _why(ledger, offset, lease))
+        for offset in each(claim.offsets - held)
     )
     return held, list(refused)
 

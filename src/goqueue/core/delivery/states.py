@@ -11,7 +11,7 @@ from typing import Final
 from goqueue.core.delivery import events
 
 
-class State(Enum):
+class DeliveryState(Enum):
     """Where a message is. Every message is in exactly one."""
 
     READY = "ready"
@@ -26,28 +26,31 @@ class State(Enum):
     """Settled: acked, moved, expired, cancelled, skipped or no longer in the log."""
 
 
-TRANSITIONS: Final[Mapping[State, Mapping[type[events.Event], State]]] = {
-    State.READY: {
-        events.Leased: State.LEASED,
-        events.Dropped: State.DONE,
-        events.MoveBegun: State.DOOMED,
+TRANSITIONS: Final[Mapping[DeliveryState, Mapping[type[events.Event], DeliveryState]]] = {
+    DeliveryState.READY: {
+        events.Leased: DeliveryState.LEASED,
+        events.Dropped: DeliveryState.DONE,
+        events.MoveBegun: DeliveryState.DOOMED,
     },
-    State.LEASED: {
-        events.Acked: State.DONE,
-        events.Returned: State.WAITING,
-        events.Doomed: State.DOOMED,
-        events.Extended: State.LEASED,
-        events.Held: State.HELD,
-        events.Dropped: State.DONE,
+    DeliveryState.LEASED: {
+        events.Acked: DeliveryState.DONE,
+        events.Returned: DeliveryState.WAITING,
+        events.Doomed: DeliveryState.DOOMED,
+        events.Extended: DeliveryState.LEASED,
+        events.Held: DeliveryState.HELD,
+        events.Dropped: DeliveryState.DONE,
     },
-    State.WAITING: {events.Dropped: State.DONE, events.Doomed: State.DOOMED},
-    State.DOOMED: {
-        events.MoveBegun: State.DOOMED,
-        events.Moved: State.DONE,
-        events.Spared: State.WAITING,
-        events.Dropped: State.DONE,
+    DeliveryState.WAITING: {
+        events.Dropped: DeliveryState.DONE,
+        events.Doomed: DeliveryState.DOOMED,
     },
-    State.HELD: {events.HoldEnded: State.DONE, events.Dropped: State.DONE},
-    State.DONE: {},
+    DeliveryState.DOOMED: {
+        events.MoveBegun: DeliveryState.DOOMED,
+        events.Moved: DeliveryState.DONE,
+        events.Spared: DeliveryState.WAITING,
+        events.Dropped: DeliveryState.DONE,
+    },
+    DeliveryState.HELD: {events.HoldEnded: DeliveryState.DONE, events.Dropped: DeliveryState.DONE},
+    DeliveryState.DONE: {},
 }
 """A waiting message becomes ready when it is due, a held one when its transaction is aborted."""

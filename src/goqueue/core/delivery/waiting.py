@@ -5,8 +5,14 @@ Shape: calculator.
 
 import heapq
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 from pyroaring import BitMap64
+
+from goqueue.core.offset_sets import each
+
+HEAP_MIN: Final = 64
+"""Fewer entries than these are not worth sweeping."""
 
 
 class Waiting:
@@ -27,10 +33,13 @@ class Waiting:
             self.offsets.add(offset)
             self._due[offset] = (due_ms, backoff_ms)
             heapq.heappush(self._heap, (due_ms, offset))
+        if len(self._heap) > HEAP_MIN + 2 * len(self._due):
+            # Most of those noted wait no longer, or for another time.
+            self._heap = sorted((due, offset) for offset, (due, _) in self._due.items())
 
     def discard(self, offsets: BitMap64) -> None:
         """Let offsets wait no longer."""
-        for offset in self.offsets & offsets:
+        for offset in each(self.offsets & offsets):
             self.offsets.discard(offset)
             del self._due[offset]
 

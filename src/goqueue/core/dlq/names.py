@@ -33,6 +33,11 @@ def dlq_of(topic: str) -> TopicName:
     return TopicName(f"{topic[:kept]}-{digest}{DLQ_SUFFIX}")
 
 
+def dlq_name(topic: str) -> TopicName:
+    """Return the topic of dead letters that a topic, or that topic itself, names."""
+    return TopicName(topic) if is_dlq(topic) else dlq_of(topic)
+
+
 def source_of(dlq: str, topics: Iterable[str]) -> TopicName:
     """Return whose dead letters a topic holds; a source that is gone is known by name alone."""
     plain = dlq.removesuffix(DLQ_SUFFIX)

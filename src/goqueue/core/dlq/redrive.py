@@ -17,6 +17,9 @@ from goqueue.core.dlq.filter import Filter
 
 Text = Annotated[str, msgspec.Meta(max_length=1_000)]
 
+NO_ID: Final = 0
+"""Jobs count from one; this is none of them."""
+
 
 class Kind(StrEnum):
     """What happens to the dead letters that are meant."""
@@ -25,7 +28,7 @@ class Kind(StrEnum):
     PURGE = "purge"
 
 
-class State(StrEnum):
+class RedriveState(StrEnum):
     """Where a job is."""
 
     RUNNING = "running"
@@ -70,7 +73,7 @@ class Ended(msgspec.Struct, frozen=True, tag="e", array_like=True, kw_only=True)
     """A job is over, having moved so many."""
 
     id: int
-    state: State
+    state: RedriveState
     moved: int
     at_ms: int
     error: Text = ""
@@ -88,7 +91,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     positions: list[int]
     unmatched: int = 0
     skipped: int = 0
-    state: State = State.RUNNING
+    state: RedriveState = RedriveState.RUNNING
     moved: int = 0
     ended_ms: int = 0
     error: str = ""
@@ -96,23 +99,40 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_running(self) -> bool:
         """Tell whether the job is not over."""
-        return self.state is State.RUNNING
+        return self.state is RedriveState.RUNNING
 
 
-class Restored(msgspec.Struct, frozen=True, tag="o", array_like=True, kw_only=True):
+def nothing_to_do(order: Order, *, now_ms: int) -> Job:
+    """Return the job of a topic that has no dead letters: over when it begins, kept nowhere."""
+    return Job(
+        id=NO_ID,
+        order=order,
+        ends=[],
+        left_before=[],
+        total=0,
+        started_ms=now_ms,
+        positions=[],
+        state=RedriveState.DONE,
+        ended_ms=now_ms,
+    )
+
+
+class RedriveRestored(msgspec.Struct, frozen=True, tag="o", array_like=True, kw_only=True):
     """The whole book, in the place of all that led to it."""
 
     next_id: int
     jobs: list[Job]
 
 
-Event = Started | Advanced | Ended | Restored
+Event = Started | Advanced | Ended | RedriveRestored
 
-OVER: Final[Mapping[State, frozenset[State]]] = {
-    State.RUNNING: frozenset({State.DONE, State.CANCELLED, State.FAILED}),
-    State.DONE: frozenset(),
-    State.CANCELLED: frozenset(),
-    State.FAILED: frozenset(),
+OVER: Final[Mapping[RedriveState, frozenset[RedriveState]]] = {
+    RedriveState.RUNNING: frozenset(
+        {RedriveState.DONE, RedriveState.CANCELLED, RedriveState.FAILED}
+    ),
+    RedriveState.DONE: frozenset(),
+    RedriveState.CANCELLED: frozenset(),
+    RedriveState.FAILED: frozenset(),
 }
 """How a job may end."""
 
@@ -186,7 +206,7 @@ class RedriveBook:
         return Decision((advanced,), None)
 
     def end(
-        self, job_id: int, state: State, *, moved: int, now_ms: int, error: str = ""
+        self, job_id: int, state: RedriveState, *, moved: int, now_ms: int, error: str = ""
     ) -> Decision[Event, None]:
         """End a job; one that is over stays as it ended."""
         if state not in OVER[self.get(job_id).state]:
@@ -209,7 +229,7 @@ class RedriveBook:
                     ended_ms=event.at_ms,
                     error=event.error,
                 )
-            case Restored(next_id=next_id, jobs=jobs):
+            case RedriveRestored(next_id=next_id, jobs=jobs):
                 self._next_id = next_id
                 self._jobs = {job.id: job for job in jobs}
 
@@ -239,4 +259,4 @@ class RedriveBook:
 
     def snapshot(self) -> Iterable[Event]:
         """Return the event that rebuilds this state."""
-        yield Restored(next_id=self._next_id, jobs=list(self._jobs.values()))
+        yield RedriveRestored(next_id=self._next_id, jobs=list(self._jobs.values()))

@@ -42,7 +42,7 @@ class Counted(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag="c
     partitions: dict[TopicName, int]
 
 
-class Begun(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag="b"):
+class RebalanceBegun(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag="b"):
     """A new generation began: who shall own what, and who owns what until then."""
 
     generation: Generation
@@ -60,7 +60,7 @@ class Revoked(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag="r
     is_forced: bool = False
 
 
-class Completed(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag="d"):
+class RebalanceCompleted(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag="d"):
     """Everybody has what they shall have."""
 
     generation: Generation
@@ -76,4 +76,14 @@ class Deleted(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag="x
     """The group is gone, with everything known of it."""
 
 
-Event = Opened | Joined | Gone | Counted | Begun | Revoked | Completed | Emptied | Deleted
+Event = (
+    Opened
+    | Joined
+    | Gone
+    | Counted
+    | RebalanceBegun
+    | Revoked
+    | RebalanceCompleted
+    | Emptied
+    | Deleted
+)

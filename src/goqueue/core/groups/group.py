@@ -20,8 +20,6 @@ from goqueue.core.decision import Decision
 from goqueue.core.groups import rebalance
 from goqueue.core.groups.assignors import ASSIGNORS
 from goqueue.core.groups.events import (
-    Begun,
-    Completed,
     Counted,
     Deleted,
     Emptied,
@@ -29,13 +27,15 @@ from goqueue.core.groups.events import (
     Gone,
     Joined,
     Opened,
+    RebalanceBegun,
+    RebalanceCompleted,
     Revoked,
 )
 from goqueue.core.groups.member import JoinRequest, check_client_id, check_topics
 from goqueue.core.groups.options import change_options, read_options
 from goqueue.core.groups.rebalance import PROTOCOLS, Change
 from goqueue.core.groups.roster import Roster
-from goqueue.core.groups.states import State
+from goqueue.core.groups.states import GroupState
 
 LEFT: Final = "left"
 EXPIRED: Final = "expired"
@@ -90,13 +90,14 @@ class Group(Roster):
         """Let a member go."""
         return self._part({self.get(member_id).id: LEFT}, rebalance.MEMBER_LEFT, partitions)
 
-    def expire(self, *, partitions: Partitions, now_ms: int) -> Decision[Event, None]:
+    def expire(
+        self, silent: Iterable[MemberId], *, partitions: Partitions
+    ) -> Decision[Event, None]:
         """Let those go that were silent for too long, by the same road as those who leave."""
-        since_ms = now_ms - self.options.session_timeout_ms
-        silent = {one: EXPIRED for one, heard in self._heard_ms.items() if heard <= since_ms}
-        if not silent:
+        gone = dict.fromkeys(silent, EXPIRED)
+        if not gone:
             return Decision((), None)
-        return self._part(silent, rebalance.MEMBER_EXPIRED, partitions)
+        return self._part(gone, rebalance.MEMBER_EXPIRED, partitions)
 
     def revoke(
         self, member_id: str, *, generation: int, revoked: Iterable[TopicPartition]
@@ -105,7 +106,7 @@ class Group(Roster):
         member = self.get(member_id)
         if generation != self.generation:
             raise StaleGenerationError("stale generation (rebalance occurred)")
-        if self.state is not State.REBALANCING:
+        if self.state is not GroupState.REBALANCING:
             raise NoRebalanceError("no active rebalance")
         named = set(revoked)
         asked = self.to_revoke(member.id)
@@ -120,15 +121,12 @@ class Group(Roster):
             Revoked(member_id=member.id, partitions=rebalance.by_topic(given_up))
         ]
         if self.pending == {member.id: given_up}:
-            events.append(Completed(generation=self.generation))
+            events.append(RebalanceCompleted(generation=self.generation))
         return Decision(tuple(events), None)
 
-    def force(self, *, now_ms: int) -> Decision[Event, None]:
+    def force(self, late: Iterable[MemberId]) -> Decision[Event, None]:
         """Take what was not given up in time."""
-        if not self._deadlines_ms:
-            return Decision((), None)
         pending = self.pending
-        late = [one for one, deadline in self._deadlines_ms.items() if deadline <= now_ms]
         taken: list[Event] = [
             Revoked(
                 member_id=member, partitions=rebalance.by_topic(pending[member]), is_forced=True
@@ -136,7 +134,7 @@ class Group(Roster):
             for member in late
         ]
         if taken and len(taken) == len(pending):
-            taken.append(Completed(generation=self.generation))
+            taken.append(RebalanceCompleted(generation=self.generation))
         return Decision(tuple(taken), None)
 
     def recount(self, *, partitions: Partitions) -> Decision[Event, None]:
@@ -221,8 +219,8 @@ class Group(Roster):
     def _begin_shared(self, change: Change) -> list[Event]:
         if self.members:
             return []
-        begun = Begun(generation=change.generation, reason=change.reason, target={})
-        return [begun, Completed(generation=change.generation)]
+        begun = RebalanceBegun(generation=change.generation, reason=change.reason, target={})
+        return [begun, RebalanceCompleted(generation=change.generation)]
 
     def _counted(self, partitions: Partitions) -> list[Event]:
         return [] if partitions == self.partitions else [Counted(partitions=dict(partitions))]

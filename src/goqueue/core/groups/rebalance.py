@@ -11,7 +11,7 @@ from typing import Final
 
 from goqueue.base.ids import Generation, MemberId, PartitionId, TopicName, TopicPartition
 from goqueue.core.groups.assignors import ASSIGNORS, Assignment
-from goqueue.core.groups.events import Begun, Completed, Event, Layout
+from goqueue.core.groups.events import Event, Layout, RebalanceBegun, RebalanceCompleted
 
 EAGER: Final = "eager"
 COOPERATIVE: Final = "cooperative"
@@ -22,7 +22,6 @@ MEMBER_LEFT: Final = "member_left"
 MEMBER_EXPIRED: Final = "member_expired"
 SUBSCRIPTION_CHANGED: Final = "subscription_changed"
 TOPICS_CHANGED: Final = "topics_changed"
-REASONS: Final = (MEMBER_JOINED, MEMBER_LEFT, MEMBER_EXPIRED, SUBSCRIPTION_CHANGED, TOPICS_CHANGED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,14 +44,16 @@ def plan(change: Change) -> list[Event]:
         for member, topics in change.subscriptions.items()
     }
     target = ASSIGNORS[change.assignor](change.subscriptions, change.partitions, owned)
-    begun = Begun(generation=change.generation, reason=change.reason, target=layout_of(target))
-    completed = Completed(generation=change.generation)
+    begun = RebalanceBegun(
+        generation=change.generation, reason=change.reason, target=layout_of(target)
+    )
+    completed = RebalanceCompleted(generation=change.generation)
     if change.protocol == EAGER or all(owned[member] <= target[member] for member in owned):
         return [begun, completed]
     taken = set[TopicPartition]().union(*owned.values())
     until_then = {member: owned[member] | (target[member] - taken) for member in owned}
     return [
-        Begun(
+        RebalanceBegun(
             generation=change.generation,
             reason=change.reason,
             target=begun.target,

@@ -1,7 +1,7 @@
 """Who is in a group and who owns what, as the events of the group made it.
 
 Shape: decider, the half that is changed: ``apply`` serves live traffic and recovery alike. When a
-member was last heard of is not an event: after a restart all have a full session (``wake``).
+member was last heard of is not an event, and is kept elsewhere (``sessions.py``).
 """
 
 from collections.abc import Iterable
@@ -11,8 +11,6 @@ from goqueue.base.ids import Generation, GroupId, MemberId, TopicName, TopicPart
 from goqueue.core.groups import rebalance
 from goqueue.core.groups.assignors import STICKY
 from goqueue.core.groups.events import (
-    Begun,
-    Completed,
     Counted,
     Deleted,
     Emptied,
@@ -20,12 +18,14 @@ from goqueue.core.groups.events import (
     Gone,
     Joined,
     Opened,
+    RebalanceBegun,
+    RebalanceCompleted,
     Revoked,
 )
 from goqueue.core.groups.member import Member
 from goqueue.core.groups.options import GroupOptions
 from goqueue.core.groups.rebalance import EAGER
-from goqueue.core.groups.states import Phase, State, next_state
+from goqueue.core.groups.states import GroupState, Phase, next_state
 
 
 class Roster:
@@ -34,7 +34,7 @@ class Roster:
     def __init__(self, name: GroupId) -> None:
         self.name = name
         self.created_ms = 0
-        self.state = State.EMPTY
+        self.state = GroupState.EMPTY
         self.protocol = EAGER
         self.assignor = STICKY
         self.options = GroupOptions()
@@ -46,8 +46,6 @@ class Roster:
         self._owned: dict[MemberId, set[TopicPartition]] = {}
         self._target: dict[MemberId, set[TopicPartition]] = {}
         self._heirs: dict[TopicPartition, MemberId] = {}
-        self._heard_ms: dict[MemberId, int] = {}
-        self._deadlines_ms: dict[MemberId, int] = {}
 
     def __repr__(self) -> str:
         return (
@@ -66,14 +64,6 @@ class Roster:
     def topics(self) -> list[TopicName]:
         """Every topic somebody subscribes to, in the order they were first named."""
         return list(dict.fromkeys(t for member in self.members.values() for t in member.topics))
-
-    def deadline_ms(self, member_id: MemberId) -> int | None:
-        """Return when what a member is to give up will be taken, on the monotonic clock."""
-        return self._deadlines_ms.get(member_id)
-
-    def heard_ms(self, member_id: MemberId) -> int:
-        """Return when a member was last heard of, on the monotonic clock."""
-        return self._heard_ms[member_id]
 
     def get(self, member_id: str) -> Member:
         """Return a member or raise."""
@@ -123,7 +113,7 @@ class Roster:
     def to_revoke(self, member_id: str) -> set[TopicPartition]:
         """Return what a member is to finish and give up."""
         member = MemberId(member_id)
-        if self.state is not State.REBALANCING:
+        if self.state is not GroupState.REBALANCING:
             return set()
         return self._owned.get(member, set()) - self._target.get(member, set())
 
@@ -150,7 +140,7 @@ class Roster:
     @property
     def phase(self) -> Phase:
         """What the group as a whole waits for."""
-        return Phase.PENDING_REVOKE if self.state is State.REBALANCING else Phase.NONE
+        return Phase.PENDING_REVOKE if self.state is GroupState.REBALANCING else Phase.NONE
 
     # Changing.
 
@@ -162,7 +152,7 @@ class Roster:
                 self._note(event)
             case Gone():
                 self._forget(event.members)
-            case Begun():
+            case RebalanceBegun():
                 self._begin(event)
             case Revoked():
                 self._hand_over(event.member_id, rebalance.flat(event.partitions))
@@ -170,8 +160,8 @@ class Roster:
                 self.generation = event.generation
                 self.partitions = {}
                 self._forget(dict(self.members))
-            case Completed() | Deleted():
-                self._deadlines_ms.clear()
+            case RebalanceCompleted() | Deleted():
+                pass
 
     def _note(self, event: Opened | Joined | Counted) -> None:
         match event:
@@ -196,10 +186,8 @@ class Roster:
             self.members.pop(member, None)
             self._owned.pop(member, None)
             self._target.pop(member, None)
-            self._heard_ms.pop(member, None)
-            self._deadlines_ms.pop(member, None)
 
-    def _begin(self, event: Begun) -> None:
+    def _begin(self, event: RebalanceBegun) -> None:
         self.generation = event.generation
         self._reason = event.reason
         self._target = rebalance.assignment_of(event.target)
@@ -212,31 +200,6 @@ class Roster:
             heir = self._heirs.get(one)
             if heir is not None:
                 self._owned[heir].add(one)
-
-    # Time, which is not an event.
-
-    def touch(self, member_id: str, *, now_ms: int) -> None:
-        """Note that a member was heard of."""
-        self._heard_ms[self.get(member_id).id] = now_ms
-
-    def wake(self, *, now_ms: int) -> None:
-        """Give those who have none their time: new members a session, who gives up a deadline.
-
-        After a restart, that is everybody. A deadline stays when the next change overtakes it.
-        """
-        for member in self.members:
-            self._heard_ms.setdefault(member, now_ms)
-        if self.state is State.REBALANCING:
-            last_ms = now_ms + self.options.revocation_timeout_ms
-            known = self._deadlines_ms
-            self._deadlines_ms = {member: known.get(member, last_ms) for member in self.pending}
-
-    def excuse(self, duration_ms: int, *, now_ms: int) -> None:
-        """Let a time not count in which nobody could have been heard."""
-        for member, heard_ms in self._heard_ms.items():
-            self._heard_ms[member] = min(heard_ms + duration_ms, now_ms)
-        for member in self._deadlines_ms:
-            self._deadlines_ms[member] += duration_ms
 
     def snapshot(self) -> list[Event]:
         """Return the events that rebuild this state."""
@@ -253,15 +216,15 @@ class Roster:
             )
             for member in self.members.values()
         ]
-        is_moving = self.state is State.REBALANCING
-        begun = Begun(
+        is_moving = self.state is GroupState.REBALANCING
+        begun = RebalanceBegun(
             generation=self.generation,
             reason=self._reason,
             target=rebalance.layout_of(self._target),
             owned=rebalance.layout_of(self._owned) if is_moving else None,
         )
         events += [Counted(partitions=self.partitions), begun]
-        return events if is_moving else [*events, Completed(generation=self.generation)]
+        return events if is_moving else [*events, RebalanceCompleted(generation=self.generation)]
 
     def _opened(self) -> Opened:
         return Opened(

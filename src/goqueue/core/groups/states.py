@@ -7,8 +7,6 @@ from enum import StrEnum
 from typing import Final
 
 from goqueue.core.groups.events import (
-    Begun,
-    Completed,
     Counted,
     Deleted,
     Emptied,
@@ -16,11 +14,13 @@ from goqueue.core.groups.events import (
     Gone,
     Joined,
     Opened,
+    RebalanceBegun,
+    RebalanceCompleted,
     Revoked,
 )
 
 
-class State(StrEnum):
+class GroupState(StrEnum):
     """Where a group stands."""
 
     EMPTY = "Empty"
@@ -38,38 +38,38 @@ class Phase(StrEnum):
     COMPLETE = "complete"
 
 
-TRANSITIONS: Final[dict[State, dict[type[Event], State]]] = {
-    State.EMPTY: {
-        Opened: State.EMPTY,
-        Joined: State.EMPTY,
-        Counted: State.EMPTY,
-        Emptied: State.EMPTY,
-        Begun: State.REBALANCING,
-        Deleted: State.DEAD,
+TRANSITIONS: Final[dict[GroupState, dict[type[Event], GroupState]]] = {
+    GroupState.EMPTY: {
+        Opened: GroupState.EMPTY,
+        Joined: GroupState.EMPTY,
+        Counted: GroupState.EMPTY,
+        Emptied: GroupState.EMPTY,
+        RebalanceBegun: GroupState.REBALANCING,
+        Deleted: GroupState.DEAD,
     },
-    State.REBALANCING: {
-        Joined: State.REBALANCING,
-        Gone: State.REBALANCING,
-        Counted: State.REBALANCING,
-        Begun: State.REBALANCING,
-        Revoked: State.REBALANCING,
-        Completed: State.STABLE,
-        Emptied: State.EMPTY,
-        Deleted: State.DEAD,
+    GroupState.REBALANCING: {
+        Joined: GroupState.REBALANCING,
+        Gone: GroupState.REBALANCING,
+        Counted: GroupState.REBALANCING,
+        RebalanceBegun: GroupState.REBALANCING,
+        Revoked: GroupState.REBALANCING,
+        RebalanceCompleted: GroupState.STABLE,
+        Emptied: GroupState.EMPTY,
+        Deleted: GroupState.DEAD,
     },
-    State.STABLE: {
-        Joined: State.STABLE,
-        Gone: State.STABLE,
-        Counted: State.STABLE,
-        Begun: State.REBALANCING,
-        Emptied: State.EMPTY,
-        Deleted: State.DEAD,
+    GroupState.STABLE: {
+        Joined: GroupState.STABLE,
+        Gone: GroupState.STABLE,
+        Counted: GroupState.STABLE,
+        RebalanceBegun: GroupState.REBALANCING,
+        Emptied: GroupState.EMPTY,
+        Deleted: GroupState.DEAD,
     },
-    State.DEAD: {},
+    GroupState.DEAD: {},
 }
 
 
-def next_state(state: State, event: Event) -> State:
+def next_state(state: GroupState, event: Event) -> GroupState:
     """Return where an event leads; one that cannot happen here is our bug."""
     following = TRANSITIONS[state].get(type(event))
     assert following is not None, f"{type(event).__name__} cannot happen to a group that is {state}"

@@ -7,7 +7,14 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
-from goqueue.core.groups.events import Begun, Completed, Deleted, Emptied, Event, Revoked
+from goqueue.core.groups.events import (
+    Deleted,
+    Emptied,
+    Event,
+    RebalanceBegun,
+    RebalanceCompleted,
+    Revoked,
+)
 
 AVERAGE_WEIGHT: Final = 0.3
 """What the latest duration counts in the moving average."""
@@ -69,11 +76,11 @@ class Stopwatch:
         """Count what happened; return how long each completed rebalance took."""
         durations: list[int] = []
         for event in events:
-            if isinstance(event, Begun | Emptied | Deleted):
+            if isinstance(event, RebalanceBegun | Emptied | Deleted):
                 self._give_up()
-            if isinstance(event, Begun):
+            if isinstance(event, RebalanceBegun):
                 self._begin(event.reason, now_ms=now_ms)
-            elif isinstance(event, Completed):
+            elif isinstance(event, RebalanceCompleted):
                 durations.append(self._complete(now_ms=now_ms, wall_ms=wall_ms))
             elif isinstance(event, Revoked) and event.is_forced:
                 for tally in self._tallies:

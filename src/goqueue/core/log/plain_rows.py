@@ -20,14 +20,14 @@ _END_OFFSET: Final = struct.Struct(">Q")
 assert _HEADER.size == FRAME_HEADER_BYTES
 
 
-class PlainRows(NamedTuple):
+class StateRows(NamedTuple):
     """Rows in the order of the log, and the offset behind them. A value of None is a tombstone."""
 
     rows: list[tuple[bytes, bytes | None]]
     next_offset: Offset
 
 
-def plain_rows(chunk: bytes, *, offset: Offset) -> PlainRows:
+def plain_rows(chunk: bytes, *, offset: Offset) -> StateRows:
     """Return the rows from an offset on, of a chunk that begins with a frame at or before it."""
     view = memoryview(chunk)
     rows: list[tuple[bytes, bytes | None]] = []
@@ -60,4 +60,4 @@ def plain_rows(chunk: bytes, *, offset: Offset) -> PlainRows:
             value = None if flags else chunk[value_start:end]
             rows.append((chunk[key_start:value_start], value))
             wanted += 1
-    return PlainRows(rows, Offset(wanted))
+    return StateRows(rows, Offset(wanted))

@@ -16,6 +16,7 @@ from pyroaring import BitMap64
 from goqueue.base.ids import Offset
 from goqueue.base.limits import FRAME_HEADER_BYTES
 from goqueue.base.units import NS_PER_US
+from goqueue.core.offset_sets import each
 from goqueue.core.record.batch import (
     BatchFields,
     batch_fields,
@@ -60,7 +61,7 @@ def keep_rows(
             continue
         for row in range(start, stop):
             draft, offset = drafts()[row], Offset(first + row)
-            raw = encode_row(draft, offset=offset)
+            raw = encode_row(draft, offset=offset, is_stored=True)
             yield Kept(offset, 1, draft.timestamp_us * NS_PER_US, raw)
 
 
@@ -68,7 +69,7 @@ def _runs(first: int, end: int, dropped: BitMap64) -> Iterator[tuple[int, int]]:
     """Yield the runs of rows between those that go."""
     whole = BitMap64()
     whole.add_range(first, end)
-    borders = [-1, *(int(offset) - first for offset in whole & dropped), end - first]
+    borders = [-1, *(int(offset) - first for offset in each(whole & dropped)), end - first]
     for before, after in pairwise(borders):
         if after - before > 1:
             yield before + 1, after

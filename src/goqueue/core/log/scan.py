@@ -30,6 +30,7 @@ from goqueue.core.record.frame import (
 )
 from goqueue.core.record.headers import decode_headers
 from goqueue.core.record.hole import hole_rows
+from goqueue.core.record.marks import TELLING, TOLD, check_flags, do_flags_fit
 
 SECTOR_BYTES: Final = 512
 _START: Final = MAGIC + bytes([VERSION])
@@ -111,14 +112,20 @@ class Walk:
             if flags & ~COMPRESSED == _BATCH_FLAGS and headers >= FIELDS.size:
                 layout, codec, rows = BATCH_OUTLINE.unpack_from(chunk, end - headers)
                 is_common = layout == LAYOUT and bool(codec) == (flags & COMPRESSED)
-                is_common = is_common and key == BATCH_KEY_BYTES
+                is_common = is_common and key == BATCH_KEY_BYTES and rows <= BATCH_ROWS_MAX
             else:
                 kind = flags & ~(HAS_HEADERS | TX_COMMIT)
                 is_common = kind == CONTROL and value == CONTROL_BYTES + key and not priority
                 is_common = is_common or not flags & ~HAS_HEADERS
-                # Headers may turn out to be the fields of a batch.
-                has_headers = flags & HAS_HEADERS and headers and chunk[end - headers] != LAYOUT
+                block = end - headers
+                # Headers may turn out to be the fields of a batch, or to know of other flags.
+                has_headers = flags & HAS_HEADERS and headers and chunk[block] != LAYOUT
                 is_common = is_common and (has_headers or not (flags & HAS_HEADERS or headers))
+                is_sure = not headers or (
+                    value and headers > TELLING and chunk[block + TELLING] != TOLD
+                )
+                if kind or not is_sure:
+                    is_common = is_common and do_flags_fit(flags, value, chunk[block:end])
             if not is_common or crc32c(chunk[position + CHECKED_FROM : end]) != crc:
                 break
             yield end, offset, offset + rows
@@ -136,14 +143,18 @@ def rows_of(chunk: memoryview, end: int, header: FrameHeader) -> int:
     if header.is_hole:
         return hole_rows(header, chunk[end - header.value_size : end])
     if not header.flags & BATCH:
-        if header.headers_size and chunk[end - header.headers_size] == LAYOUT:
-            decode_headers(chunk[end - header.headers_size : end])
+        block = chunk[end - header.headers_size : end]
+        check_flags(header.flags, header.value_size, block)
+        if block and block[0] == LAYOUT:
+            decode_headers(block)
         return 1
     if header.headers_size < FIELDS.size:
         raise CorruptFrameError("a batch has no fields")
     layout, _, codec, _, rows, *_ = FIELDS.unpack_from(chunk, end - header.headers_size)
     if layout != LAYOUT or bool(codec) != bool(header.flags & COMPRESSED):
         raise CorruptFrameError("the fields of a batch do not fit its flags")
+    if rows > BATCH_ROWS_MAX:
+        raise CorruptFrameError(f"a batch of {rows} messages; no batch is so large")
     return int(rows)
 
 

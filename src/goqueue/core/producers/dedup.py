@@ -1,6 +1,6 @@
 """The messages of a topic that carried a ``dedup_id``, for as long as its window lasts.
 
-Shape: decider. ``find`` reads, ``apply`` remembers, ``forget`` drops what is past the window.
+Shape: stepper. ``find`` reads, ``apply`` remembers, ``forget`` drops what is past the window.
 """
 
 from collections.abc import Sequence

@@ -10,7 +10,6 @@ import msgspec
 
 from goqueue.base.errors import (
     InvalidRequestError,
-    InvalidTransactionStateError,
     ProducerFencedError,
     UnknownProducerError,
 )
@@ -45,6 +44,20 @@ class LivesForgotten(msgspec.Struct, frozen=True, tag="lives_forgotten", kw_only
 Event = IdsReserved | LifeBegun | LivesForgotten
 
 
+class IdGiven(msgspec.Struct, frozen=True, kw_only=True):
+    """An id was handed out. Not stored: after a restart the whole block is gone."""
+
+    producer_id: int
+
+
+class BlockSkipped(msgspec.Struct, frozen=True, kw_only=True):
+    """What is left of the last block may have been handed out before a restart. Not stored."""
+
+
+Notice = IdGiven | BlockSkipped
+"""What is applied like an event and never stored."""
+
+
 class Identities:
     """Hands out producer ids and epochs."""
 
@@ -53,7 +66,6 @@ class Identities:
         self._end_id = 1
         self._epochs: dict[int, int] = {}
         self._known_from = 1
-        self._bound: set[int] = set()
 
     @property
     def next_id(self) -> int:
@@ -66,11 +78,6 @@ class Identities:
         if self._next_id < self._end_id:
             return Decision((), reply)
         return Decision((IdsReserved(end_id=self._end_id + IDS_PER_BLOCK),), reply)
-
-    def hand_out(self, stamp: ProducerStamp) -> None:
-        """Note that an id was given away. Not an event: after a restart the whole block is gone."""
-        assert stamp.producer_id == self._next_id, "ids are handed out in order"
-        self._next_id += 1
 
     def renew(self, *, producer_id: int, epoch: int) -> Decision[Event, ProducerStamp]:
         """Begin the next life of a producer, fencing the one that asks and all before it."""
@@ -98,23 +105,8 @@ class Identities:
                 f"producer {producer_id} epoch {epoch} was never begun; {current} is current"
             )
 
-    def bind(self, producer_id: int) -> None:
-        """Let a producer publish in transactions only. Their coordinator says so at each start."""
-        self._bound.add(producer_id)
-
-    def unbind(self, producer_id: int) -> None:
-        """Take note that a producer has no transactions any more: its coordinator forgot it."""
-        self._bound.discard(producer_id)
-
-    def check_free(self, producer_id: int) -> None:
-        """Refuse what is not done in a transaction by a producer that has them."""
-        if producer_id in self._bound:
-            raise InvalidTransactionStateError(
-                f"producer {producer_id} is transactional: it publishes in transactions only"
-            )
-
-    def apply(self, event: Event) -> None:
-        """Change state by one durable event."""
+    def apply(self, event: Event | Notice) -> None:
+        """Change state by one event."""
         match event:
             case IdsReserved(end_id=end_id):
                 # The ids of an older block that were not handed out before a restart are skipped.
@@ -123,20 +115,21 @@ class Identities:
             case LifeBegun(producer_id=producer_id, epoch=epoch):
                 self._epochs[producer_id] = epoch
                 if len(self._epochs) > PRODUCER_LIVES_MAX:
-                    self._forget_some()
+                    self._apply_forgetting()
             case LivesForgotten(below_id=below_id):
                 self._known_from = below_id
+            case IdGiven(producer_id=producer_id):
+                assert producer_id == self._next_id, "ids are handed out in order"
+                self._next_id += 1
+            case BlockSkipped():
+                self._next_id = self._end_id
 
-    def _forget_some(self) -> None:
+    def _apply_forgetting(self) -> None:
         """Forget the oldest quarter. Follows from the events alone, so a replay does the same."""
         ids = sorted(self._epochs)
         self._known_from = ids[len(ids) // 4]
         for producer_id in ids[: len(ids) // 4]:
             del self._epochs[producer_id]
-
-    def skip_block(self) -> None:
-        """After a restart: what is left of the last block may have been handed out."""
-        self._next_id = self._end_id
 
     def snapshot(self) -> list[Event]:
         """Return the events that rebuild this state."""

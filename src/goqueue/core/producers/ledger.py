@@ -10,13 +10,15 @@ from typing import Any
 import msgspec
 
 from goqueue.base.errors import (
+    InvalidRequestError,
     OutOfOrderSequenceError,
     ProducerFencedError,
     UnknownProducerError,
 )
 from goqueue.base.ids import Epoch, Offset, ProducerId, Sequence
 from goqueue.base.limits import PRODUCER_BATCHES_REMEMBERED, PRODUCERS_PER_PARTITION_MAX
-from goqueue.core.record.stamp import ProducerStamp, Repeat
+from goqueue.core.record.check import CheckedFrame
+from goqueue.core.record.stamp import NO_STAMP, ProducerStamp, Repeat
 
 
 class Appended(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -86,6 +88,28 @@ class ProducerLedger:
         if stamp.sequence == life.next_sequence:
             return None
         return self._original(life, stamp, sequence_count)
+
+    def judge_all(self, frames: list[CheckedFrame]) -> list[Original]:
+        """Return where the originals are of those frames, from the first on, published before.
+
+        A crash may have kept the beginning of a request only; the rest of its repeat is news.
+        """
+        first = frames[0].stamp
+        if not first.is_idempotent and first != NO_STAMP:
+            raise InvalidRequestError("a stamp without a producer has no epoch and no sequence")
+        count = frames[0].sequence_count
+        for frame in frames[1:]:
+            expected = first.after(count) if first.is_idempotent else NO_STAMP
+            if frame.stamp != expected:
+                raise InvalidRequestError("the frames of one request follow one another")
+            count += frame.sequence_count
+        originals: list[Original] = []
+        for frame in frames:
+            original = self.judge(frame.stamp, frame.sequence_count)
+            if original is None:
+                break
+            originals.append(original)
+        return originals
 
     @staticmethod
     def _original(life: _Life, stamp: ProducerStamp, sequence_count: int) -> Original:

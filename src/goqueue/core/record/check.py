@@ -86,7 +86,9 @@ def check_frames(
             checked = _check_row(header, frame, by_broker=by_broker)
         if checked.transaction != transaction:
             raise InvalidRequestError("a frame belongs to another transaction than its request")
-        _check_time(checked, now_ms)
+        if not by_broker:
+            # What the broker moves keeps its time, however the wall clock was set since.
+            _check_time(checked, now_ms)
         if checked.queue is not None and checked.queue.delays is not None:
             _check_delays(checked.queue.delays, now_ms)
         frames.append(checked)
@@ -105,9 +107,13 @@ def _check_row(header: FrameHeader, frame: memoryview, *, by_broker: bool) -> Ch
         raise InvalidRequestError("deliver_at lies before 1970")
     if row.dedup_id is not None:
         _bound("dedup_id", len(row.dedup_id), DEDUP_ID_BYTES_MAX)
+    stored: memoryview | bytes = frame
+    if not header.value_size:
+        stored = row.marked()
+        header = read_header(stored)
     return CheckedFrame(
         header=header,
-        frame=frame,
+        frame=stored,
         rows=1,
         stamp=row.stamp,
         sequence_count=1,

@@ -5,7 +5,8 @@ Shape: codec. The contract's payload, and the transaction's number in a header o
      0             8       10          12
     +-------------+-------+-----------+--------------------
     | producer id | epoch | name size | transactional id …       key: the transactional id
-    +-------------+-------+-----------+--------------------      headers: __tx, the number (u64)
+    +-------------+-------+-----------+--------------------      headers: __tx, the number (u64);
+                                                                  __end, 1 if it is a commit
 """
 
 import struct
@@ -26,9 +27,9 @@ from goqueue.core.record.frame import (
     read_header,
 )
 from goqueue.core.record.headers import decode_headers, encode_headers
+from goqueue.core.record.marks import END, NO, TRANSACTION, YES, check_flags
 from goqueue.core.record.stamp import NO_STAMP
 
-TRANSACTION: Final = "__tx"
 _PAYLOAD: Final = struct.Struct(">QHH")
 _NUMBER: Final = struct.Struct(">Q")
 assert _PAYLOAD.size == CONTROL_BYTES
@@ -52,7 +53,12 @@ def control_frame(
         timestamp_ns=timestamp_us * NS_PER_US,
         key=key,
         value=_PAYLOAD.pack(producer_id, epoch, len(key)) + key,
-        headers=encode_headers({TRANSACTION: _NUMBER.pack(control.number)}),
+        headers=encode_headers(
+            {
+                TRANSACTION: _NUMBER.pack(control.number),
+                END: YES if control.is_commit else NO,
+            }
+        ),
         priority=0,
     )
     return CheckedFrame(
@@ -69,8 +75,9 @@ def read_control(header: FrameHeader, frame: Buffer) -> Control | None:
     """Return which transaction a checked frame ends; None if it ends none."""
     if not header.flags & CONTROL or header.is_hole:
         return None
-    block = decode_headers(memoryview(frame)[header.size - header.headers_size :])
-    number = block.get(TRANSACTION, b"")
+    block = memoryview(frame)[header.size - header.headers_size :]
+    check_flags(header.flags, header.value_size, block)
+    number = decode_headers(block).get(TRANSACTION, b"")
     if len(number) != _NUMBER.size:
         raise CorruptFrameError("a control frame does not say which transaction it ends")
     return Control(_NUMBER.unpack(number)[0], bool(header.flags & TX_COMMIT))

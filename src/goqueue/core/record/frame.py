@@ -13,7 +13,6 @@ its offset is that of the first message and its time the latest in it (see ``bat
 """
 
 import struct
-from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from crc32c import crc32c
@@ -161,14 +160,3 @@ def encode_frame(
         flags, 0, offset, timestamp_ns, priority, len(key), len(value), len(headers)
     )
     return seal_header(header, rest) + rest
-
-
-def split_frames(buffer: memoryview) -> Iterator[tuple[FrameHeader, memoryview]]:
-    """Yield every frame of a buffer of whole frames, each with its checksum checked."""
-    position = 0
-    while position < len(buffer):
-        header = read_header(buffer, position)
-        frame = buffer[position : position + header.size]
-        verify(frame, header)
-        yield header, frame
-        position += header.size

@@ -36,7 +36,7 @@ def encode_holes(start_offset: Offset, end_offset: Offset) -> Iterator[tuple[Off
 def hole_rows(header: FrameHeader, value: memoryview | bytes) -> int:
     """Return for how many offsets a hole stands."""
     rows = int(_END.unpack(value)[0]) - header.offset
-    if not 0 < rows <= HOLE_ROWS_MAX:
+    if not 0 < rows <= HOLE_ROWS_MAX or header.timestamp_ns:
         raise CorruptFrameError(f"a hole at offset {header.offset} stands for {rows} offsets")
     return rows
 

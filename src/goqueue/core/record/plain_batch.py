@@ -19,6 +19,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from goqueue.base.fast_path import fast_path
+
 Numbers = np.ndarray[Any, Any]
 
 _MESSAGE: Final = struct.Struct("<40sq24sq8s16q8s6q")
@@ -63,6 +65,11 @@ class PlainRows:
         self._values = _Cells(values)
         self._times_us = np.ascontiguousarray(times_us, "<i8")
 
+    @fast_path(
+        of="Arrow's RecordBatch.serialize",
+        bench="publish",
+        test="tests/core/test_plain_batch.py",
+    )
     def batch(self, start: int, end: int) -> bytes:
         """Return the Arrow message of the rows from one to before another."""
         key_ends, keys = self._keys.cut(start, end)

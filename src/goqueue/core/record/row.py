@@ -26,6 +26,7 @@ from goqueue.core.record.headers import (
     decode_headers,
     encode_headers,
 )
+from goqueue.core.record.marks import NO, VALUE, YES
 from goqueue.core.record.message import Draft, Message
 from goqueue.core.record.stamp import NO_STAMP, ProducerStamp
 from goqueue.core.tracing.traceparent import (
@@ -42,8 +43,9 @@ def encode_row(
     *,
     offset: Offset = Offset(0),  # noqa: B008 - a NewType of an int
     stamp: ProducerStamp = NO_STAMP,
+    is_stored: bool = False,
 ) -> bytes:
-    """Turn one message into a frame."""
+    """Turn one message into a frame; one for a log says its flags where they are checked."""
     headers = dict(draft.headers) if draft.headers else {}
     if stamp.is_idempotent:
         headers[PRODUCER] = PRODUCER_FIELDS.pack(stamp.producer_id, stamp.epoch, stamp.sequence)
@@ -54,6 +56,8 @@ def encode_row(
     if draft.key is not None and not draft.key:
         # The contract cannot tell an empty key from none; a header of ours can.
         headers[_EMPTY_KEY] = b""
+    if is_stored and not draft.value:
+        headers[VALUE] = NO if draft.value is None else YES
     flags = (HAS_HEADERS if headers else 0) | (TOMBSTONE if draft.value is None else 0)
     return encode_frame(
         flags=flags,
@@ -102,6 +106,20 @@ class Row:
         """Return the user's headers, or None without any."""
         own = {k: v for k, v in self._headers.items() if not k.startswith(RESERVED_PREFIX)}
         return own or None
+
+    def marked(self) -> bytes:
+        """Return a frame without bytes of value as one that says whether it has a value."""
+        headers = {name: value for name, value in self._headers.items() if name != VALUE}
+        headers[VALUE] = NO if self.value is None else YES
+        header = self.header
+        return encode_frame(
+            flags=header.flags | HAS_HEADERS,
+            offset=header.offset,
+            timestamp_ns=header.timestamp_ns,
+            key=self._frame[FRAME_HEADER_BYTES : FRAME_HEADER_BYTES + header.key_size],
+            headers=encode_headers(headers),
+            priority=header.priority,
+        )
 
     def check_headers(self) -> None:
         """Refuse headers of a stranger that take the broker's names, or too many."""

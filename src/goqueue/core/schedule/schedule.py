@@ -1,8 +1,12 @@
 """The delayed messages of one partition: which are hidden, until when, and which were cancelled.
 
-Shape: decider. The log itself says what was delayed (``note``), the clock what became due
-(``advance``); only what people changed since, cancellations and new times, are events. ``hidden``
-is the truth: a time that comes up in the wheel for an offset that is not in it means nothing.
+Shape: stepper. The log itself says what was delayed (``note``), the clock what became due
+(``advance``); only what people changed since, cancellations and new times, is decided, and made
+true by ``apply``. ``hidden`` is the truth: a time that comes up in the wheel for an offset that is
+not in it means nothing.
+
+Messages say when they are due by a wall clock. The wheel turns by steady time, which nobody can
+set; when the wall clock is set (``turn``), what waits is sorted into it anew.
 """
 
 from array import array
@@ -10,19 +14,23 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 import msgspec
+import numpy as np
 from pyroaring import BitMap64
 
 from goqueue.base.errors import DelayedNotFoundError, OverloadedError
 from goqueue.base.ids import Offset
 from goqueue.base.limits import RESCHEDULED_MAX
 from goqueue.core.decision import Decision
+from goqueue.core.offset_sets import each
 from goqueue.core.record.queue_rows import Delays, Numbers
+from goqueue.core.schedule.leads import Leads, late_shift_ms, lead_ms
 from goqueue.core.schedule.table import DelayTable
 from goqueue.core.schedule.wheel import TICK_MS, Wheel
 
 _EVENT_OFFSETS_MAX: Final = 100_000
 """Cancelled offsets in one event of a snapshot."""
-_NEVER_MOVED: Final = (0, 0)
+SWEPT_MIN: Final = 4_096
+"""Times in the wheel beside those of hidden messages that are not worth sweeping."""
 
 
 class Cancelled(msgspec.Struct, frozen=True, tag="c", array_like=True, gc=False):
@@ -45,22 +53,33 @@ Event = Cancelled | Rescheduled
 
 
 class Delayed(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """A message that waits for its time."""
+    """A message that waits. ``due_ms`` is as people said it, ``release_ms`` by steady time."""
 
     offset: Offset
     due_ms: int
+    release_ms: int
+
+
+class _NewTime(msgspec.Struct, frozen=True, gc=False):
+    """The time a message was given, the one it had first, and the shift when it was moved."""
+
+    due_ms: int
+    first_due_ms: int
+    shift_ms: int
 
 
 class Schedule:
     """Hides messages until they are due. ``life`` tells a topic from a deleted one of its name."""
 
-    def __init__(self, *, life: int, now_ms: int) -> None:
+    def __init__(self, *, life: int, now_ms: int, shift_ms: int = 0) -> None:
         self._life = life
         self._now_ms = now_ms
+        self._shift_ms = shift_ms
+        self._leads = Leads(shift_ms)
         # One tick behind, so that what is already due comes up at the first advance.
         self._wheel = Wheel(now_ms - TICK_MS)
         self._table = DelayTable()
-        self._moved: dict[int, tuple[int, int]] = {}
+        self._moved: dict[int, _NewTime] = {}
         self.hidden = BitMap64()
         self.cancelled = BitMap64()
         self.pending = 0
@@ -78,15 +97,32 @@ class Schedule:
         return self._wheel.next_ms
 
     @property
+    def shift_ms(self) -> int:
+        """Return how far the wall clock was set from steady time, as of the last turn."""
+        return self._shift_ms
+
+    @property
     def wheel_tick(self) -> int:
         """Return how far the wheel has turned."""
         return self._wheel.tick
 
+    @property
+    def reached(self) -> Offset:
+        """Return an offset behind every message that people changed something of."""
+        changed = self.cancelled.max() + 1 if self.cancelled else 0
+        return Offset(max(changed, max(self._moved, default=-1) + 1))
+
     # What the log says.
 
-    def note(self, base_offset: Offset, delays: Delays, *, now_ms: int) -> None:
-        """Hide the messages of a frame that are not due yet."""
-        is_later = delays.due_ms > now_ms
+    def note(
+        self, base_offset: Offset, delays: Delays, *, now_ms: int, sender_ms: int | None = None
+    ) -> None:
+        """Hide the messages of a frame that are not due yet.
+
+        ``sender_ms`` is the shift of the clock the sender reckoned by; without it, ours.
+        """
+        sender_ms = self._shift_ms if sender_ms is None else sender_ms
+        is_later = delays.due_ms > now_ms + sender_ms
         if not is_later.any():
             return
         offsets, due_ms = delays.rows + base_offset, delays.due_ms
@@ -94,10 +130,11 @@ class Schedule:
             offsets, due_ms = offsets[is_later], due_ms[is_later]
         self._hide(offsets)
         self._table.add(offsets, due_ms)
+        self._leads.note(offsets, shift_ms=self._shift_ms, sender_ms=sender_ms)
         if len(offsets) == 1:
-            self._wheel.add(int(due_ms[0]), int(offsets[0]))
+            self._wheel.add(int(due_ms[0]) - sender_ms, int(offsets[0]))
         else:
-            self._wheel.add_many(due_ms, offsets)
+            self._wheel.add_many(due_ms - sender_ms if sender_ms else due_ms, offsets)
         self.scheduled_total += len(offsets)
         if delays.ids:
             names = ((row + base_offset, name) for row, name in delays.ids)
@@ -113,6 +150,30 @@ class Schedule:
 
     # What the clock says.
 
+    def turn(self, shift_ms: int, *, now_ms: int) -> bool:
+        """Take how far the wall clock is set from steady time; tell whether that is news."""
+        if shift_ms == self._shift_ms:
+            return False
+        self._shift_ms = shift_ms
+        self._wheel = Wheel(now_ms - TICK_MS)
+        self._leads.keep(self.hidden)
+        self._fill_wheel()
+        return True
+
+    def _release_ms(self, offset: int, due_ms: int) -> int:
+        """Return when a message is due by steady time."""
+        return due_ms - self._leads.of(offset, shift_ms=self._shift_ms)
+
+    def _moved_ms(self, moved: _NewTime) -> int:
+        """Return when a message that was given another time is due by steady time."""
+        sender_ms = late_shift_ms(moved.shift_ms)
+        return moved.due_ms - lead_ms(moved.shift_ms, sender_ms, self._shift_ms)
+
+    @property
+    def _wall_ms(self) -> int:
+        """Return the earlier of the wall clock and steady time, as of the last advance."""
+        return self._now_ms + late_shift_ms(self._shift_ms)
+
     def advance(self, now_ms: int) -> BitMap64:
         """Return the messages that became due and are hidden no longer."""
         self._now_ms = max(self._now_ms, now_ms)
@@ -124,25 +185,50 @@ class Schedule:
         due &= self.hidden
         if self._moved:
             # The first time of a message comes up, too, when it was given a later one.
-            for offset in list(due):
-                if self._moved.get(offset, _NEVER_MOVED)[0] > now_ms:
+            for offset in each(due):
+                moved = self._moved.get(offset)
+                if moved is not None and self._moved_ms(moved) > now_ms:
                     due.discard(offset)
         if due:
             self.hidden -= due
             self.pending -= len(due)
             self.fired_total += len(due)
-            self._table.sweep(self.hidden, self.pending)
+            self._sweep()
             self._forget_moves()
         return due
+
+    def _sweep(self) -> None:
+        """Forget what is no longer hidden, once it is most of what is kept."""
+        self._table.sweep(self.hidden, self.pending)
+        if len(self._wheel) > 2 * self.pending + SWEPT_MIN:
+            self._wheel.clear()
+            self._fill_wheel()
+
+    def _fill_wheel(self) -> None:
+        """Add one time for each hidden message to an empty wheel: the one at which it is due."""
+        offsets, due_ms, *_ = self._table.columns(self.hidden)
+        moved = {at: times for at, times in self._moved.items() if at in self.hidden}
+        if moved:
+            is_unmoved = ~np.isin(offsets, list(moved))
+            offsets, due_ms = offsets[is_unmoved], due_ms[is_unmoved]
+        if len(offsets):
+            leads_ms = self._leads.of_all(offsets, shift_ms=self._shift_ms)
+            self._wheel.add_many(due_ms - leads_ms, offsets)
+        for offset, times in moved.items():
+            self._wheel.add(self._moved_ms(times), offset)
 
     def _forget_moves(self) -> None:
         """Drop changed times that can no longer differ from what the log and the clock say."""
         if self._moved and len(self._moved) > 2 * self.pending:
             self._moved = {
-                offset: times
-                for offset, times in self._moved.items()
-                if offset in self.hidden or max(times) > self._now_ms
+                offset: moved
+                for offset, moved in self._moved.items()
+                if offset in self.hidden or self._differs(moved)
             }
+
+    def _differs(self, moved: _NewTime) -> bool:
+        """Tell whether the log alone would say something else of a message at a start."""
+        return max(moved.due_ms, moved.first_due_ms) > self._wall_ms
 
     # What people say.
 
@@ -151,9 +237,10 @@ class Schedule:
         if offset < 0 or offset not in self.hidden:
             raise DelayedNotFoundError("delayed message not found or already delivered")
         moved = self._moved.get(offset)
-        due_ms = moved[0] if moved is not None else self._table.due_of(offset)
+        due_ms = moved.due_ms if moved is not None else self._table.due_of(offset)
         assert due_ms is not None, "what is hidden has a time"
-        return Delayed(offset=Offset(offset), due_ms=due_ms)
+        release_ms = self._release_ms(offset, due_ms) if moved is None else self._moved_ms(moved)
+        return Delayed(offset=Offset(offset), due_ms=due_ms, release_ms=release_ms)
 
     def named(self, name: bytes) -> list[Offset]:
         """Return the waiting messages that may have a name; the log tells whether they do."""
@@ -162,7 +249,7 @@ class Schedule:
     def page(self, *, skip: int, limit: int) -> Iterator[Delayed]:
         """Yield waiting messages in the order of their offsets."""
         last = min(skip + limit, len(self.hidden))
-        return (self.find(offset) for offset in self.hidden[skip:last])
+        return (self.find(offset) for offset in each(self.hidden[skip:last]))
 
     def cancel(self, offset: int) -> Decision[Event, Delayed]:
         """Have a waiting message never delivered."""
@@ -178,9 +265,11 @@ class Schedule:
             raise OverloadedError(
                 f"{RESCHEDULED_MAX} messages of this partition were rescheduled and wait"
             )
-        first_ms = found.due_ms if moved is None else moved[1]
+        first_ms = found.due_ms if moved is None else moved.first_due_ms
         event = Rescheduled(self._life, Offset(offset), due_ms, first_ms)
-        return Decision((event,), Delayed(offset=Offset(offset), due_ms=due_ms))
+        release_ms = due_ms - late_shift_ms(self._shift_ms)
+        reply = Delayed(offset=Offset(offset), due_ms=due_ms, release_ms=release_ms)
+        return Decision((event,), reply)
 
     def apply(self, event: Event) -> None:
         """Make a decision true. One about another topic of the same name says nothing here."""
@@ -194,15 +283,18 @@ class Schedule:
                 self.cancelled_total += waiting
                 self.hidden -= offsets
                 self.cancelled |= offsets
-                for offset in offsets if self._moved else ():
+                for offset in each(offsets) if self._moved else ():
                     self._moved.pop(offset, None)
+                self._sweep()
             case Rescheduled():
-                self._moved[event.offset] = (event.due_ms, event.first_due_ms)
+                moved = _NewTime(event.due_ms, event.first_due_ms, self._shift_ms)
+                self._moved[event.offset] = moved
                 if event.offset not in self.hidden:
                     # Recovered from a log that says it was due long ago.
                     self.hidden.add(event.offset)
                     self.pending += 1
-                self._wheel.add(event.due_ms, event.offset)
+                self._wheel.add(self._moved_ms(moved), event.offset)
+                self._sweep()
 
     def snapshot(self) -> Sequence[Event]:
         """Return the events that rebuild what people changed."""
@@ -210,9 +302,10 @@ class Schedule:
             Cancelled(self._life, self.cancelled[start : start + _EVENT_OFFSETS_MAX].serialize())
             for start in range(0, len(self.cancelled), _EVENT_OFFSETS_MAX)
         ]
-        for offset, (due_ms, first_ms) in self._moved.items():
-            if offset in self.hidden or max(due_ms, first_ms) > self._now_ms:
-                events.append(Rescheduled(self._life, Offset(offset), due_ms, first_ms))
+        for offset, moved in self._moved.items():
+            if offset in self.hidden or self._differs(moved):
+                times = (moved.due_ms, moved.first_due_ms)
+                events.append(Rescheduled(self._life, Offset(offset), *times))
         return events
 
     # Keeping.
@@ -228,11 +321,27 @@ class Schedule:
         self.pending -= gone
         for offsets in (self.hidden, self.cancelled):
             offsets.remove_range(0, start_offset)
-        self._moved = {at: times for at, times in self._moved.items() if at >= start_offset}
+        self._moved = {at: moved for at, moved in self._moved.items() if at >= start_offset}
+        self._sweep()
 
     def dump(self) -> tuple[Numbers, ...]:
-        """Return the columns of what waits, as numbers."""
-        return self._table.columns(self.hidden)
+        """Return the columns of what waits, as numbers, each with the time it is due now."""
+        offsets, due_ms, *names = self._table.columns(self.hidden)
+        moved = sorted((at, one.due_ms) for at, one in self._moved.items() if at in self.hidden)
+        if not moved:
+            return offsets, due_ms, *names
+        places, times = np.array(moved, np.int64).T
+        together = np.union1d(offsets, places)
+        due = np.empty(len(together), np.int64)
+        due[np.searchsorted(together, offsets)] = due_ms
+        due[np.searchsorted(together, places)] = times
+        return together, due, *names
+
+    def restore_cancelled(self, offsets: BitMap64) -> None:
+        """Take back what was cancelled, whether or not the events of it are still there."""
+        self.cancelled |= offsets
+        self.hidden -= offsets
+        self.pending = len(self.hidden)
 
     def restore(self, columns: Sequence[Numbers]) -> None:
         """Take back what ``dump`` gave, before anything else is noted."""
@@ -240,4 +349,4 @@ class Schedule:
         self._table = DelayTable.of(columns)
         self.hidden |= BitMap64(array("Q", offsets.tobytes()))
         self.pending = len(self.hidden)
-        self._wheel.add_many(due_ms, offsets)
+        self._wheel.add_many(due_ms - self._shift_ms, offsets)

@@ -64,6 +64,12 @@ class Wheel:
         tick = self._next_tick()
         return None if tick is None else tick * TICK_MS
 
+    def clear(self) -> None:
+        """Take out everything, and stay at the same time."""
+        self._levels = [{} for _ in range(_LEVELS)]
+        self._overflow = array("q")
+        self._count = 0
+
     def add(self, due_ms: int, offset: int) -> None:
         """Put in one time."""
         assert 0 <= offset <= OFFSET_MAX, "an offset fits beside its tick"

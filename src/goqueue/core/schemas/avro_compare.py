@@ -21,7 +21,7 @@ _NAMED: Final = ("record", "error", "enum", "fixed")
 _CONTENTS: Final = {"array": "items", "map": "values"}
 
 
-class _TooComplexError(Exception):
+class _AvroTooComplexError(Exception):
     """The comparison takes too many steps."""
 
 
@@ -38,13 +38,13 @@ class AvroComparison:
         """Return why what was written cannot be read."""
         try:
             return self._compare(writer, reader, "")[:SCHEMA_BREAKS_MAX]
-        except (_TooComplexError, RecursionError):
+        except (_AvroTooComplexError, RecursionError):
             return [Break("", "the schemas are too intricate to be compared")]
 
     def _compare(self, writer: Any, reader: Any, path: str) -> list[Break]:  # noqa: ANN401 - as parsed
         self._steps += 1
         if self._steps > SCHEMA_COMPARE_STEPS_MAX:
-            raise _TooComplexError
+            raise _AvroTooComplexError
         writer, reader = _settle(writer, self._writer_names), _settle(reader, self._reader_names)
         if isinstance(writer, list):
             return self._from_union(writer, reader, path)

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 from goqueue.core.schemas.definition import Break
 from goqueue.core.schemas.json_document import Node
 from goqueue.core.schemas.json_scalars import sizes
-from goqueue.core.schemas.json_view import View, Views, smallest
+from goqueue.core.schemas.json_view import SchemaView, Views, smallest, takes_nothing
 
 _CONTAINS: Final = ("contains", "minContains", "maxContains")
 
@@ -17,7 +17,7 @@ _CONTAINS: Final = ("contains", "minContains", "maxContains")
 class Comparison(Protocol):
     """Who compares what lies deeper."""
 
-    def contained(self, writers: Views, reader: View, path: str) -> list[Break]:
+    def contained(self, writers: Views, reader: SchemaView, path: str) -> list[Break]:
         """Return why values that fit all of the writers may not fit the reader."""
         ...
 
@@ -25,12 +25,16 @@ class Comparison(Protocol):
         """Tell whether a pattern finds something in a name."""
         ...
 
+    def says_same(self, writer: SchemaView, reader: SchemaView, *keywords: str) -> bool:
+        """Tell whether keywords stand in both with the same meaning, or in neither."""
+        ...
 
-def breaks(compare: Comparison, writers: Views, reader: View, path: str) -> list[Break]:
+
+def breaks(compare: Comparison, writers: Views, reader: SchemaView, path: str) -> list[Break]:
     """Return what of the writers' arrays a reader does not take."""
     prefix, rest = _items(reader)
     theirs = [_items(view) for view in writers]
-    closed = [len(first) for first, last in theirs if last is False]
+    closed = [len(first) for first, last in theirs if takes_nothing(last)]
     length = smallest(writers, "maxItems", min(closed, default=inf))
     found = sizes(writers, reader, path, least="minItems", most="maxItems", known=(0, length))
     places = max([len(prefix), *(len(first) for first, _ in theirs)])
@@ -47,13 +51,13 @@ def breaks(compare: Comparison, writers: Views, reader: View, path: str) -> list
     if reader.get("uniqueItems") is True and not is_unique:
         found.append(Break(path, "uniqueItems was not asked for"))
     if reader.get("contains") is not None and not any(
-        all(view.get(word) == reader.get(word) for word in _CONTAINS) for view in writers
+        compare.says_same(view, reader, *_CONTAINS) for view in writers
     ):
         found.append(Break(path, "contains was not asked for in this way"))
     return found
 
 
-def _items(view: View) -> tuple[list[Node], Node]:
+def _items(view: SchemaView) -> tuple[list[Node], Node]:
     """Return the schemas of the first items, and that of all others."""
     items = view.get("items")
     if not view.is_draft_7:

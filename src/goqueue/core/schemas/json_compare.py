@@ -8,6 +8,7 @@ cannot be proved is a break.
 from typing import Any, Final
 
 import jsonschema_rs
+import msgspec
 
 from goqueue.base.errors import InvalidSchemaError
 from goqueue.base.limits import (
@@ -22,11 +23,14 @@ from goqueue.core.schemas.json_document import JsonDocument, Node, parts
 from goqueue.core.schemas.json_validator import make_validator
 from goqueue.core.schemas.json_view import (
     FRACTION,
-    View,
+    SchemaView,
     Views,
+    are_same,
     flatten,
     identity,
     own_values,
+    takes_everything,
+    takes_nothing,
     types_of,
     values_of,
 )
@@ -37,7 +41,7 @@ VALUES_MAX: Final = 1_000
 _OPAQUE: Final = ("$dynamicRef", "$recursiveRef", "unevaluatedProperties", "unevaluatedItems")
 
 
-class _TooComplexError(Exception):
+class _JsonTooComplexError(Exception):
     """The comparison takes too many steps."""
 
 
@@ -45,9 +49,9 @@ class JsonComparison:
     """Compares a writer's schema with a reader's."""
 
     def __init__(self, writer: JsonDocument, reader: JsonDocument) -> None:
-        self._writer = View(writer, writer.root)
-        self._reader = View(reader, reader.root)
-        self._is_same = writer.root == reader.root
+        self._writer = SchemaView(writer, writer.root)
+        self._reader = SchemaView(reader, reader.root)
+        self._is_same = are_same(writer.root, reader.root)
         self._open: set[tuple[object, ...]] = set()
         self._steps = 0
         self._validators: dict[int, jsonschema_rs.Validator | None] = {}
@@ -59,18 +63,18 @@ class JsonComparison:
         """Return what of the writer's data the reader does not take."""
         try:
             return self.contained([self._writer], self._reader, "")[:SCHEMA_BREAKS_MAX]
-        except (_TooComplexError, RecursionError):
+        except (_JsonTooComplexError, RecursionError):
             return [Break("", "the schemas are too intricate to be compared")]
 
-    def contained(self, writers: Views, reader: View, path: str) -> list[Break]:
+    def contained(self, writers: Views, reader: SchemaView, path: str) -> list[Break]:
         """Return why values that fit all of the writers may not fit the reader."""
         self._steps += 1
         if self._steps > SCHEMA_COMPARE_STEPS_MAX or path.count("/") > 4 * SCHEMA_DEPTH_MAX:
-            raise _TooComplexError
+            raise _JsonTooComplexError
         flat = flatten(writers)
-        if flat is None or reader.node is True or reader.node == {}:
+        if flat is None or takes_everything(reader.node):
             return []
-        if reader.node is False:
+        if takes_nothing(reader.node):
             return [Break(path, "nothing is allowed here any more")]
         key = (*(id(view.node) for view in flat), None, id(reader.node))
         if key in self._open:
@@ -82,7 +86,7 @@ class JsonComparison:
             self._open.discard(key)
 
     def _compare(
-        self, writers: Views, reader: View, path: str, *, is_split: bool, choices: int
+        self, writers: Views, reader: SchemaView, path: str, *, is_split: bool, choices: int
     ) -> list[Break]:
         """Compare as a whole and, where that does not do, alternative by alternative."""
         breaks = self._compare_whole(writers, reader, path)
@@ -90,7 +94,7 @@ class JsonComparison:
             return breaks
         self._steps += 1
         if self._steps > SCHEMA_COMPARE_STEPS_MAX:
-            raise _TooComplexError
+            raise _JsonTooComplexError
         rest, branches = self._take_choice(writers)
         if not branches and not is_split:
             is_split, branches = True, self._by_type(writers, reader)
@@ -105,7 +109,7 @@ class JsonComparison:
                 return breaks
         return []
 
-    def _take_choice(self, writers: Views) -> tuple[list[View], list[View]]:
+    def _take_choice(self, writers: Views) -> tuple[list[SchemaView], list[SchemaView]]:
         """Return the writers without their first choice, and the branches of that choice."""
         for number, view in enumerate(writers):
             for keyword in ("anyOf", "oneOf"):
@@ -117,7 +121,7 @@ class JsonComparison:
                     return rest, [view.inside(branch) for branch in branches]
         return list(writers), []
 
-    def _by_type(self, writers: Views, reader: View) -> list[View]:
+    def _by_type(self, writers: Views, reader: SchemaView) -> list[SchemaView]:
         """Return the types of the writers one by one, where the reader has branches for them."""
         if not (reader.get("anyOf") or reader.get("oneOf")):
             return []
@@ -127,7 +131,7 @@ class JsonComparison:
         self._made += nodes
         return [reader.inside(node) for node in nodes]
 
-    def _compare_whole(self, writers: Views, reader: View, path: str) -> list[Break]:
+    def _compare_whole(self, writers: Views, reader: SchemaView, path: str) -> list[Break]:
         if any(self._is_equal(view, reader) for view in writers):
             return []
         reference = reader.get("$ref")
@@ -136,7 +140,7 @@ class JsonComparison:
             target = reader.document.follow(reference)
             if target is None:
                 return [Break(path, f"the reference {reference} cannot be followed")]
-            breaks += self.contained(writers, View(*target), path)
+            breaks += self.contained(writers, SchemaView(*target), path)
             if reader.is_draft_7:
                 return breaks
         types = types_of(writers)
@@ -150,7 +154,7 @@ class JsonComparison:
         return breaks + self._compare_keywords(writers, reader, path, types)
 
     def _compare_keywords(
-        self, writers: Views, reader: View, path: str, types: frozenset[str]
+        self, writers: Views, reader: SchemaView, path: str, types: frozenset[str]
     ) -> list[Break]:
         breaks = json_scalars.breaks(writers, reader, path, types=types)
         breaks += self._check_combinations(writers, reader, path)
@@ -165,18 +169,24 @@ class JsonComparison:
         ]
         return breaks
 
-    def _is_equal(self, writer: View, reader: View) -> bool:
-        if writer.node is reader.node:
-            return True
-        if writer.node != reader.node:
+    def _is_equal(self, writer: SchemaView, reader: SchemaView) -> bool:
+        return writer.node is reader.node or self._is_same_text(writer.node, reader.node)
+
+    def _is_same_text(self, ours: object, theirs: object) -> bool:
+        """Tell whether two parts say the same: equal, and without references that may differ."""
+        if not are_same(ours, theirs):
             return False
-        if self._is_same:
-            return True
-        return not any(isinstance(one, dict) and "$ref" in one for one in parts(reader.node))
+        return self._is_same or not any(
+            isinstance(one, dict) and "$ref" in one for one in parts(theirs)
+        )
+
+    def says_same(self, writer: SchemaView, reader: SchemaView, *keywords: str) -> bool:
+        """Tell whether keywords stand in both with the same meaning, or in neither."""
+        return all(self._is_same_text(writer.get(one), reader.get(one)) for one in keywords)
 
     # Values, one by one.
 
-    def _check_values(self, values: list[Any], reader: View, path: str) -> list[Break] | None:
+    def _check_values(self, values: list[Any], reader: SchemaView, path: str) -> list[Break] | None:
         """Try every value there is on the reader; None where that cannot be done."""
         validator = self._validator(reader)
         if validator is None:
@@ -184,7 +194,7 @@ class JsonComparison:
         refused = [value for value in values if not validator.is_valid(value)][:SCHEMA_BREAKS_MAX]
         return [Break(path, f"the value {_show(value)} is not allowed") for value in refused]
 
-    def _validator(self, reader: View) -> jsonschema_rs.Validator | None:
+    def _validator(self, reader: SchemaView) -> jsonschema_rs.Validator | None:
         known = id(reader.node)
         if known not in self._validators:
             self._validators[known] = _standalone(reader)
@@ -203,7 +213,7 @@ class JsonComparison:
 
     # Combinations in the reader.
 
-    def _check_combinations(self, writers: Views, reader: View, path: str) -> list[Break]:
+    def _check_combinations(self, writers: Views, reader: SchemaView, path: str) -> list[Break]:
         breaks: list[Break] = []
         for part in reader.get("allOf") or ():
             breaks += self.contained(writers, reader.inside(part), path)
@@ -220,7 +230,7 @@ class JsonComparison:
         return breaks
 
     def _check_branches(
-        self, writers: Views, branches: list[View], path: str, *, keyword: str
+        self, writers: Views, branches: list[SchemaView], path: str, *, keyword: str
     ) -> list[Break]:
         attempts: list[list[Break]] = []
         for number, branch in enumerate(branches):
@@ -234,9 +244,8 @@ class JsonComparison:
         best = min(attempts, key=len)
         return [Break(path, f"{keyword}: no branch takes it ({best[0]})")]
 
-    def _check_condition(self, writers: Views, reader: View, path: str) -> list[Break]:
-        keywords = ("if", "then", "else")
-        if any(all(view.get(k) == reader.get(k) for k in keywords) for view in writers):
+    def _check_condition(self, writers: Views, reader: SchemaView, path: str) -> list[Break]:
+        if any(self.says_same(view, reader, "if", "then", "else") for view in writers):
             return []
         breaks: list[Break] = []
         for keyword in ("then", "else"):
@@ -245,12 +254,15 @@ class JsonComparison:
                 breaks += self.contained(writers, reader.inside(part), path)
         return breaks
 
-    def _keeps_out(self, writers: Views, refused: View) -> bool:
+    def _keeps_out(self, writers: Views, refused: SchemaView) -> bool:
         """Tell whether no value that fits the writers fits what the reader refuses."""
-        said = any(self._is_equal(view.inside(view.get("not")), refused) for view in writers)
+        said = any(
+            view.get("not") is not None and self._is_equal(view.inside(view.get("not")), refused)
+            for view in writers
+        )
         return said or self.are_disjoint(writers, refused)
 
-    def are_disjoint(self, writers: Views, other: View) -> bool:
+    def are_disjoint(self, writers: Views, other: SchemaView) -> bool:
         """Tell whether surely no value fits both."""
         theirs, ours = flatten([other]), flatten(writers)
         if theirs is None or ours is None:
@@ -267,7 +279,7 @@ class JsonComparison:
         return any(_named_apart(_at(ours, name), _at(theirs, name)) for name in required)
 
 
-def _at(views: Views, name: str) -> list[View]:
+def _at(views: Views, name: str) -> list[SchemaView]:
     found = [
         view.inside(view.get("properties")[name])
         for view in views
@@ -288,7 +300,7 @@ def _named(views: Views) -> list[set[bytes]]:
     return [set(map(identity, values)) for values in named if values is not None]
 
 
-def _standalone(reader: View) -> jsonschema_rs.Validator | None:
+def _standalone(reader: SchemaView) -> jsonschema_rs.Validator | None:
     """Return a validator of one part of a schema, if it uses nothing but its definitions."""
     allowed = ("#/definitions/", "#/$defs/")
     for node in parts(reader.node):
@@ -312,4 +324,4 @@ def _plain(name: str) -> str:
 
 
 def _show(value: object) -> str:
-    return ascii(value)[:60]
+    return msgspec.json.encode(value).decode()[:60]

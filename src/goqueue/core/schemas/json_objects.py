@@ -10,10 +10,16 @@ from goqueue.core.schemas.definition import Break
 from goqueue.core.schemas.json_arrays import Comparison
 from goqueue.core.schemas.json_document import Node
 from goqueue.core.schemas.json_scalars import sizes
-from goqueue.core.schemas.json_view import View, Views, hidden_in
+from goqueue.core.schemas.json_view import (
+    SchemaView,
+    Views,
+    hidden_in,
+    takes_everything,
+    takes_nothing,
+)
 
 
-def breaks(compare: Comparison, writers: Views, reader: View, path: str) -> list[Break]:
+def breaks(compare: Comparison, writers: Views, reader: SchemaView, path: str) -> list[Break]:
     """Return what of the writers' objects a reader does not take."""
     required = {name for view in writers for name in view.get("required") or ()}
     found = [
@@ -41,24 +47,24 @@ def breaks(compare: Comparison, writers: Views, reader: View, path: str) -> list
     )
 
 
-def _properties(view: View) -> dict[str, Node]:
+def _properties(view: SchemaView) -> dict[str, Node]:
     return view.get("properties") or {}
 
 
-def _pattern_properties(view: View) -> dict[str, Node]:
+def _pattern_properties(view: SchemaView) -> dict[str, Node]:
     return view.get("patternProperties") or {}
 
 
-def _is_closed(view: View) -> bool:
+def _is_closed(view: SchemaView) -> bool:
     """Tell whether a schema names every property there may be."""
-    return view.get("additionalProperties") is False and not _pattern_properties(view)
+    return takes_nothing(view.get("additionalProperties")) and not _pattern_properties(view)
 
 
 def _is_open(node: Any) -> bool:  # noqa: ANN401 - any JSON
-    return node is None or node is True or node == {}
+    return node is None or takes_everything(node)
 
 
-def _declared(compare: Comparison, view: View, name: str) -> list[Node]:
+def _declared(compare: Comparison, view: SchemaView, name: str) -> list[Node]:
     """Return what a schema says of a property by its name or a pattern."""
     nodes = [_properties(view)[name]] if name in _properties(view) else []
     return nodes + [
@@ -68,7 +74,7 @@ def _declared(compare: Comparison, view: View, name: str) -> list[Node]:
     ]
 
 
-def _speaks_of(compare: Comparison, view: View, name: str) -> bool:
+def _speaks_of(compare: Comparison, view: SchemaView, name: str) -> bool:
     """Tell whether a schema says anything of a property."""
     return (
         bool(_declared(compare, view, name))
@@ -77,16 +83,16 @@ def _speaks_of(compare: Comparison, view: View, name: str) -> bool:
     )
 
 
-def _has_others(view: View) -> bool:
+def _has_others(view: SchemaView) -> bool:
     """Tell whether a schema says something of properties it does not name."""
     return bool(_pattern_properties(view)) or not _is_open(view.get("additionalProperties"))
 
 
 def _property(
-    compare: Comparison, writers: Views, reader: View, path: str, name: str, *, is_there: bool
+    compare: Comparison, writers: Views, reader: SchemaView, path: str, name: str, *, is_there: bool
 ) -> list[Break]:
     step = f"{path}/{name.replace('~', '~0').replace('/', '~1')}"
-    known: list[View] = []
+    known: list[SchemaView] = []
     is_said = is_there
     for view in writers:
         nodes = _declared(compare, view, name)
@@ -99,7 +105,7 @@ def _property(
         return []
     wanted = _declared(compare, reader, name)
     if not wanted and not _is_open(reader.get("additionalProperties")):
-        if reader.get("additionalProperties") is False and not _is_impossible(known):
+        if takes_nothing(reader.get("additionalProperties")) and not _is_impossible(known):
             return [Break(step, "the property is not allowed any more")]
         wanted = [reader.get("additionalProperties")]
     found: list[Break] = []
@@ -109,10 +115,10 @@ def _property(
 
 
 def _is_impossible(views: Views) -> bool:
-    return any(view.node is False for view in views)
+    return any(takes_nothing(view.node) for view in views)
 
 
-def _patterns(compare: Comparison, writers: Views, reader: View, path: str) -> list[Break]:
+def _patterns(compare: Comparison, writers: Views, reader: SchemaView, path: str) -> list[Break]:
     """Compare what the reader says of properties by pattern with what was said of such names."""
     found: list[Break] = []
     for pattern, node in _pattern_properties(reader).items():
@@ -136,7 +142,7 @@ def _patterns(compare: Comparison, writers: Views, reader: View, path: str) -> l
     return found
 
 
-def _others(compare: Comparison, writers: Views, reader: View, path: str) -> list[Break]:
+def _others(compare: Comparison, writers: Views, reader: SchemaView, path: str) -> list[Break]:
     """Compare what may stand beside the named properties."""
     wanted = reader.get("additionalProperties")
     if _is_open(wanted):
@@ -147,13 +153,13 @@ def _others(compare: Comparison, writers: Views, reader: View, path: str) -> lis
     return min(attempts, key=len)
 
 
-def _others_of(compare: Comparison, view: View, reader: View, path: str) -> list[Break]:
+def _others_of(compare: Comparison, view: SchemaView, reader: SchemaView, path: str) -> list[Break]:
     wanted = reader.inside(reader.get("additionalProperties"))
     beside = view.get("additionalProperties")
     found: list[Break] = []
     if _is_open(beside):
         return [Break(path, "additionalProperties: other properties were allowed")]
-    if beside is not False:
+    if not takes_nothing(beside):
         found += compare.contained([view.inside(beside)], wanted, path)
     for pattern, node in _pattern_properties(view).items():
         if pattern not in _pattern_properties(reader):
@@ -161,27 +167,35 @@ def _others_of(compare: Comparison, view: View, reader: View, path: str) -> list
     return found
 
 
-def _names(compare: Comparison, writers: Views, reader: View, path: str) -> list[Break]:
+def _names(compare: Comparison, writers: Views, reader: SchemaView, path: str) -> list[Break]:
     wanted = reader.get("propertyNames")
     if _is_open(wanted):
         return []
     closed = [view for view in writers if _is_closed(view)]
     if closed:
-        made: list[Node] = [{"enum": list(_properties(closed[0])), "type": "string"}]
+        views = [reader.inside({"enum": list(_properties(closed[0])), "type": "string"})]
     else:
-        made = [view.get("propertyNames") for view in writers if view.get("propertyNames")]
-        made.append({"type": "string"})
-    views = [reader.inside(node) for node in made]
+        said = [view for view in writers if view.get("propertyNames") is not None]
+        views = [view.inside(view.get("propertyNames")) for view in said]
+        views.append(reader.inside({"type": "string"}))
     return compare.contained(views, reader.inside(wanted), f"{path}/(names)")
 
 
+def _depends_same(
+    compare: Comparison, writer: SchemaView, reader: SchemaView, keyword: str, name: str
+) -> bool:
+    said = writer.get(keyword) or {}
+    theirs, ours = writer.inside(said), reader.inside(reader.get(keyword))
+    return name in said and compare.says_same(theirs, ours, name)
+
+
 def _dependencies(
-    compare: Comparison, writers: Views, reader: View, path: str, required: set[str]
+    compare: Comparison, writers: Views, reader: SchemaView, path: str, required: set[str]
 ) -> list[Break]:
     found: list[Break] = []
     for keyword in ("dependencies", "dependentRequired", "dependentSchemas"):
         for name, wanted in (reader.get(keyword) or {}).items():
-            if any((view.get(keyword) or {}).get(name) == wanted for view in writers):
+            if any(_depends_same(compare, view, reader, keyword, name) for view in writers):
                 continue
             if isinstance(wanted, list):
                 if not required.issuperset(wanted):

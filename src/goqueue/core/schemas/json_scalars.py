@@ -11,7 +11,7 @@ from goqueue.core.schemas.definition import Break
 from goqueue.core.schemas.json_view import (
     FRACTION,
     NUMBERS,
-    View,
+    SchemaView,
     Views,
     declared_types,
     identity,
@@ -27,7 +27,7 @@ from goqueue.core.schemas.json_view import (
 _SAME_TEXT: Final = ("pattern", "format", "contentEncoding", "contentMediaType")
 
 
-def breaks(writers: Views, reader: View, path: str, *, types: frozenset[str]) -> list[Break]:
+def breaks(writers: Views, reader: SchemaView, path: str, *, types: frozenset[str]) -> list[Break]:
     """Return what of the writers' values a reader does not take."""
     found = _types(reader, path, types) + _values(writers, reader, path, types)
     if types & NUMBERS:
@@ -37,7 +37,7 @@ def breaks(writers: Views, reader: View, path: str, *, types: frozenset[str]) ->
     return found
 
 
-def _types(reader: View, path: str, types: frozenset[str]) -> list[Break]:
+def _types(reader: SchemaView, path: str, types: frozenset[str]) -> list[Break]:
     lost = types - declared_types(reader)
     if not lost:
         return []
@@ -48,7 +48,7 @@ def _types(reader: View, path: str, types: frozenset[str]) -> list[Break]:
     return [Break(path, f"the type was {' or '.join(sorted(lost))} and must be {now}")]
 
 
-def _values(writers: Views, reader: View, path: str, types: frozenset[str]) -> list[Break]:
+def _values(writers: Views, reader: SchemaView, path: str, types: frozenset[str]) -> list[Break]:
     allowed = own_values(reader)
     if allowed is None:
         return []
@@ -60,7 +60,7 @@ def _values(writers: Views, reader: View, path: str, types: frozenset[str]) -> l
     return [Break(path, f"the value {ascii(value)[:60]} is not allowed") for value in lost]
 
 
-def _numbers(writers: Views, reader: View, path: str, *, is_whole: bool) -> list[Break]:
+def _numbers(writers: Views, reader: SchemaView, path: str, *, is_whole: bool) -> list[Break]:
     found: list[Break] = []
     for keywords, bound, is_lower in (
         (("minimum", "exclusiveMinimum"), lower_bound, True),
@@ -91,7 +91,7 @@ def _is_multiple(writers: Views, step: float, *, is_whole: bool) -> bool:
     )
 
 
-def _texts(writers: Views, reader: View, path: str) -> list[Break]:
+def _texts(writers: Views, reader: SchemaView, path: str) -> list[Break]:
     found = sizes(writers, reader, path, least="minLength", most="maxLength")
     for keyword in _SAME_TEXT:
         wanted = reader.get(keyword)
@@ -102,7 +102,7 @@ def _texts(writers: Views, reader: View, path: str) -> list[Break]:
 
 def sizes(
     writers: Views,
-    reader: View,
+    reader: SchemaView,
     path: str,
     *,
     least: str,

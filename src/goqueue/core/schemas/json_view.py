@@ -13,7 +13,7 @@ import msgspec
 from goqueue.core.schemas.json_document import DRAFT_7, JsonDocument, Node
 
 
-class View(NamedTuple):
+class SchemaView(NamedTuple):
     """A schema in its document."""
 
     document: JsonDocument
@@ -23,9 +23,9 @@ class View(NamedTuple):
         """Return what a keyword says, or None."""
         return self.node.get(keyword) if isinstance(self.node, dict) else None
 
-    def inside(self, node: Node) -> "View":
+    def inside(self, node: Node) -> "SchemaView":
         """Return a view of a part."""
-        return View(self.document, node)
+        return SchemaView(self.document, node)
 
     @property
     def is_draft_7(self) -> bool:
@@ -33,7 +33,7 @@ class View(NamedTuple):
         return self.document.draft == DRAFT_7
 
 
-Views = Sequence[View]
+Views = Sequence[SchemaView]
 
 FRACTION: Final = "number with a fraction"
 ALL_TYPES: Final = frozenset({"null", "boolean", "object", "array", "string", "integer", FRACTION})
@@ -45,26 +45,53 @@ NUMBERS: Final = frozenset({"integer", FRACTION})
 FINITE_TYPES: Final[dict[str, list[Any]]] = {"null": [None], "boolean": [False, True]}
 
 
-def flatten(views: Iterable[View]) -> list[View] | None:
+ANNOTATIONS: Final = frozenset(
+    {
+        "$schema", "$id", "$anchor", "$comment", "$defs", "definitions", "title", "description",
+        "default", "examples", "readOnly", "writeOnly", "deprecated",
+    }
+)  # fmt: skip
+"""Keywords that refuse nothing."""
+
+
+def takes_everything(node: Any) -> bool:  # noqa: ANN401 - any JSON
+    """Tell whether a schema surely refuses nothing, however that is written."""
+    if not isinstance(node, dict):
+        return node is True
+    return all(
+        name in ANNOTATIONS or (name == "not" and takes_nothing(value))
+        for name, value in node.items()
+    )
+
+
+def takes_nothing(node: Any) -> bool:  # noqa: ANN401 - any JSON
+    """Tell whether a schema surely refuses everything, however that is written."""
+    if not isinstance(node, dict):
+        return node is False
+    # Draft 7 does not look at what stands beside a reference.
+    return "$ref" not in node and "not" in node and takes_everything(node["not"])
+
+
+def flatten(views: Iterable[SchemaView]) -> list[SchemaView] | None:
     """Return the parts that hold together, references and ``allOf`` taken apart.
 
     None if no value can fit them. What cannot be followed is left out: it only says less.
     """
-    flat: list[View] = []
+    flat: list[SchemaView] = []
     seen: set[int] = set()
     waiting = list(views)[::-1]
     while waiting:
         view = waiting.pop()
         if view.node is True or id(view.node) in seen:
             continue
-        if view.node is False:
+        if takes_nothing(view.node):
             return None
         seen.add(id(view.node))
         reference = view.get("$ref")
         if isinstance(reference, str):
             target = view.document.follow(reference)
             if target is not None:
-                waiting.append(View(*target))
+                waiting.append(SchemaView(*target))
             if view.is_draft_7:
                 continue
         waiting += [view.inside(part) for part in view.get("allOf") or ()]
@@ -72,12 +99,12 @@ def flatten(views: Iterable[View]) -> list[View] | None:
     return flat
 
 
-def hidden_in(views: Views) -> list[View] | None:
+def hidden_in(views: Views) -> list[SchemaView] | None:
     """Return what stands in choices and conditions, which may or may not hold.
 
     None if there is too much of it to look at.
     """
-    found: list[View] = []
+    found: list[SchemaView] = []
     waiting = [(view, part) for view in views for part in _conditional(view)]
     while waiting:
         view, part = waiting.pop()
@@ -89,7 +116,7 @@ def hidden_in(views: Views) -> list[View] | None:
     return found
 
 
-def _conditional(view: View) -> list[Node]:
+def _conditional(view: SchemaView) -> list[Node]:
     parts = [part for keyword in ("anyOf", "oneOf") for part in view.get(keyword) or ()]
     parts += [view.get(keyword) for keyword in ("if", "then", "else")]
     for keyword in ("dependencies", "dependentSchemas"):
@@ -121,7 +148,7 @@ def _types_of_any(branches: Views, depth: int) -> frozenset[str]:
     return found
 
 
-def declared_types(view: View) -> frozenset[str]:
+def declared_types(view: SchemaView) -> frozenset[str]:
     """Return what the keyword ``type`` allows."""
     named = view.get("type")
     if named is None:
@@ -146,12 +173,28 @@ def type_of(value: Any) -> str:  # noqa: ANN401 - any JSON
 
 def identity(value: Any) -> bytes:  # noqa: ANN401 - any JSON
     """Return what equal values have in common: 1.0 is 1, true is not."""
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    return msgspec.json.encode(value, order="sorted")
+    return msgspec.json.encode(_with_whole_numbers(value), order="sorted")
 
 
-def own_values(view: View) -> list[Any] | None:
+def _with_whole_numbers(value: Any) -> Any:  # noqa: ANN401 - any JSON
+    match value:
+        case float():
+            return int(value) if value.is_integer() else value
+        case list():
+            return [_with_whole_numbers(one) for one in value]
+        case dict():
+            return {name: _with_whole_numbers(one) for name, one in value.items()}
+        case _:
+            return value
+
+
+def are_same(first: Any, second: Any) -> bool:  # noqa: ANN401 - any JSON
+    """Tell whether two pieces of JSON are equal; unlike in Python, true is not 1."""
+    # The comparison of Python is fast, and finds most differences.
+    return bool(first == second) and (first is second or identity(first) == identity(second))
+
+
+def own_values(view: SchemaView) -> list[Any] | None:
     """Return the only values a schema names, if it names any."""
     if isinstance(view.node, dict) and "const" in view.node:
         return [view.node["const"]]

@@ -17,10 +17,9 @@ from goqueue.base.ids import SchemaId
 from goqueue.core.schemas.definition import Definition
 from goqueue.core.schemas.registry import Registry
 from goqueue.core.schemas.schema import SchemaType
-from goqueue.core.schemas.strategy import BY_RECORD, BY_TOPIC
+from goqueue.core.schemas.strategy import BY_RECORD, BY_TOPIC, VALUE_SUFFIX
 from goqueue.core.schemas.subject import Subject
 
-VALUE_SUFFIX: Final = "-value"
 _FRAME: Final = struct.Struct(">bI")
 _MAGIC: Final = 0
 

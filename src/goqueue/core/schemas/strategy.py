@@ -8,4 +8,5 @@ BY_RECORD: Final = "record"
 """The full name of the record."""
 BY_TOPIC_RECORD: Final = "topic_record"
 """The topic's name, a dash and the full name of the record."""
+VALUE_SUFFIX: Final = "-value"
 STRATEGIES: Final = (BY_TOPIC, BY_RECORD, BY_TOPIC_RECORD)

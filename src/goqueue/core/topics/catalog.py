@@ -53,6 +53,12 @@ class TopicDeleted(msgspec.Struct, frozen=True, tag="topic_deleted", kw_only=Tru
 Event = TopicCreated | TopicConfigured | TopicDeleted
 
 
+class FilesRemoved(msgspec.Struct, frozen=True, kw_only=True):
+    """The files of a deleted topic are gone. Not stored: a start looks for itself."""
+
+    name: TopicName
+
+
 class Catalog:
     """Decides about topics and remembers them."""
 
@@ -132,8 +138,8 @@ class Catalog:
             raise InvalidNameError("topic names beginning with '__' belong to the broker")
         return Decision((TopicDeleted(name=topic.name),), topic)
 
-    def apply(self, event: Event) -> None:
-        """Change state by one durable event."""
+    def apply(self, event: Event | FilesRemoved) -> None:
+        """Change state by one event."""
         match event:
             case TopicCreated(topic=topic):
                 self._topics[topic.name] = topic
@@ -144,6 +150,8 @@ class Catalog:
             case TopicDeleted(name=name):
                 del self._topics[name]
                 self._deleted.add(name)
+            case FilesRemoved(name=name):
+                self._deleted.discard(name)
 
     def snapshot(self) -> list[Event]:
         """Return the events that rebuild this state, names already cleaned up left out."""

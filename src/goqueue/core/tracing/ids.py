@@ -25,7 +25,7 @@ _FEW: Final = 16
 """So many ids are made one by one, which takes less time than one column."""
 
 
-class Place(NamedTuple):
+class TracePlace(NamedTuple):
     """A partition in one life of its topic."""
 
     topic: str
@@ -33,11 +33,11 @@ class Place(NamedTuple):
     tag: int
 
 
-def place_of(topic: str, partition: int, *, life: int) -> Place:
+def place_of(topic: str, partition: int, *, life: int) -> TracePlace:
     """Return a partition with its tag; ``life`` tells a topic from a deleted one of its name."""
     text = f"{topic}/{partition}/{life}"
     tag = int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big")
-    return Place(topic, partition, tag or 1)
+    return TracePlace(topic, partition, tag or 1)
 
 
 def mix(number: int) -> int:

@@ -4,6 +4,7 @@ Shape: codec. A note is all the broker makes while it works; the spans in it are
 asks for them or exports them.
 """
 
+from array import array
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Final
@@ -11,8 +12,9 @@ from typing import Any, Final
 import msgspec
 from pyroaring import BitMap64
 
+from goqueue.core.offset_sets import each
 from goqueue.core.tracing.ids import (
-    Place,
+    TracePlace,
     event_span_of,
     hex_of,
     lease_span_of,
@@ -33,6 +35,10 @@ from goqueue.core.tracing.kinds import (
 )
 from goqueue.core.tracing.traceparent import TraceParent
 
+OFFSET_BYTES: Final = 8
+PACKED_MAX: Final = 32
+"""Most messages of a packed note. Nearly every note is about one or two, for which a set takes ten
+times as much memory as the numbers in it."""
 NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 NO_CALLERS: Final[Mapping[int, TraceParent]] = MappingProxyType({})
 
@@ -41,8 +47,9 @@ class Note(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Something that happened to messages of one partition at one moment."""
 
     kind: str
-    place: Place
-    offsets: BitMap64
+    place: TracePlace
+    messages: BitMap64 | bytes
+    """The messages it happened to: a set of offsets, or few of them packed."""
     at_ns: int
     began_ns: int = 0
     """When what led to it began, waiting or work; 0 if that is not known."""
@@ -56,16 +63,24 @@ class Note(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     attributes: Mapping[str, Any] = NOTHING
     callers: Mapping[int, TraceParent] = NO_CALLERS
     """The traces of those messages whose senders gave one."""
-    origin: tuple[Place, int] | None = None
+    origin: tuple[TracePlace, int] | None = None
     """Where the message was before it was moved here."""
+
+    @property
+    def offsets(self) -> BitMap64:
+        """Return the messages as a set. Not yours to change."""
+        found = self.messages
+        return found if isinstance(found, BitMap64) else BitMap64(array("Q", found))
 
     @property
     def count(self) -> int:
         """Return how many spans there are in it."""
-        return len(self.offsets) * (PUBLISHED_SPANS if self.kind == PUBLISHED else 1)
+        found = self.messages
+        count = len(found) if isinstance(found, BitMap64) else len(found) // OFFSET_BYTES
+        return count * (PUBLISHED_SPANS if self.kind == PUBLISHED else 1)
 
 
-class Span(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+class TraceSpan(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """Something that happened to one message. Ids are hexadecimal, times nanoseconds."""
 
     trace_id: str
@@ -95,6 +110,14 @@ class Span(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=Tr
         return self.start_ns + (self.duration_ns or 0)
 
 
+def packed(note: Note) -> Note:
+    """Return a note in as little memory as it can be kept in."""
+    offsets = note.messages
+    if not isinstance(offsets, BitMap64) or len(offsets) > PACKED_MAX:
+        return note
+    return msgspec.structs.replace(note, messages=offsets.to_array().tobytes())
+
+
 def last_of(offsets: BitMap64, most: int) -> BitMap64:
     """Return the highest offsets of a set, so many at most."""
     count = len(offsets)
@@ -107,7 +130,7 @@ def trace_of(note: Note, offset: int) -> int:
     return trace_id_of(note.place.tag, offset) if caller is None else caller.trace_id
 
 
-def spans_of(note: Note, offsets: BitMap64 | None = None) -> Iterator[Span]:
+def spans_of(note: Note, offsets: BitMap64 | None = None) -> Iterator[TraceSpan]:
     """Yield the spans of a note, or of some messages in it."""
     if note.kind == PUBLISHED:
         for part in _parts(note):
@@ -115,9 +138,9 @@ def spans_of(note: Note, offsets: BitMap64 | None = None) -> Iterator[Span]:
         return
     duration_ns = max(note.at_ns - note.began_ns, 0) if note.began_ns else None
     at_ns = note.began_ns if note.kind == RECEIVED and note.began_ns else note.at_ns
-    for offset in note.offsets if offsets is None else offsets:
+    for offset in each(note.offsets if offsets is None else offsets):
         span, parent = _ids(note, offset)
-        yield Span(
+        yield TraceSpan(
             trace_id=hex_of(trace_of(note, offset)),
             span_id=f"{span:016x}",
             event_type=note.kind,

@@ -11,15 +11,16 @@ import msgspec
 from pyroaring import BitMap64
 
 from goqueue.base.limits import TRACE_CANDIDATES_MAX, TRACE_SPANS_SHOWN_MAX
-from goqueue.core.tracing.ids import MASK, Place, offset_of
-from goqueue.core.tracing.note import Note, Span, last_of, spans_of
+from goqueue.core.offset_sets import each
+from goqueue.core.tracing.ids import MASK, TracePlace, offset_of
+from goqueue.core.tracing.note import Note, TraceSpan, last_of, spans_of
 from goqueue.core.tracing.timeline import Trace, assemble
 
 
 class Home(NamedTuple):
     """One message at its place."""
 
-    place: Place
+    place: TracePlace
     offset: int
 
 
@@ -74,7 +75,7 @@ def search(notes: Sequence[Note], wanted: Wanted, *, limit: int) -> list[Trace]:
     return found[:limit]
 
 
-def find(notes: Sequence[Note], trace_id: int, places: Mapping[int, Place]) -> Trace | None:
+def find(notes: Sequence[Note], trace_id: int, places: Mapping[int, TracePlace]) -> Trace | None:
     """Return everything under a trace id; ``places`` are the partitions by their tags."""
     homes: dict[Home, None] = {}
     place = places.get(trace_id >> 64 & MASK)
@@ -110,7 +111,7 @@ def _candidates(notes: Sequence[Note], wanted: Wanted, *, most: int) -> dict[Hom
             continue
         offsets: Iterable[int] = (wanted.offset,) if wanted.offset is not None else ()
         if wanted.offset is None:
-            offsets = reversed(list(last_of(note.offsets, most)))
+            offsets = reversed(each(last_of(note.offsets, most)))
         for offset in offsets:
             homes[Home(note.place, offset)] = None
         if len(homes) >= most:
@@ -118,14 +119,14 @@ def _candidates(notes: Sequence[Note], wanted: Wanted, *, most: int) -> dict[Hom
     return homes
 
 
-def _stories(notes: Sequence[Note], homes: Mapping[Home, None]) -> list[list[Span]]:
+def _stories(notes: Sequence[Note], homes: Mapping[Home, None]) -> list[list[TraceSpan]]:
     """Return the spans of messages, with those of what they were before and became later."""
     origins = _origins(notes)
     wanted: dict[int, BitMap64] = {}
     roots = {_first(home, origins) for home in homes}
     for home in (*roots, *(home for home in origins if _first(home, origins) in roots)):
         wanted.setdefault(home.place.tag, BitMap64()).add(home.offset)
-    stories: dict[tuple[Home, str], list[Span]] = {}
+    stories: dict[tuple[Home, str], list[TraceSpan]] = {}
     for note in notes:
         offsets = wanted.get(note.place.tag)
         here = note.offsets & offsets if offsets is not None else None
@@ -141,7 +142,7 @@ def _origins(notes: Iterable[Note]) -> dict[Home, Home]:
         Home(note.place, offset): Home(*note.origin)
         for note in notes
         if note.origin is not None
-        for offset in note.offsets
+        for offset in each(note.offsets)
     }
 
 

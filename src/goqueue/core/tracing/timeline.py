@@ -7,18 +7,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from goqueue.core.tracing.kinds import IN_PROGRESS, QUIET, RANKS, STATUS_BY_KIND
-from goqueue.core.tracing.note import Span
+from goqueue.core.tracing.note import TraceSpan
 
 
 class Trace(NamedTuple):
     """Everything known of a message, from the first span to the last."""
 
     trace_id: str
-    spans: Sequence[Span]
+    spans: Sequence[TraceSpan]
     status: str
 
     @property
-    def first(self) -> Span:
+    def first(self) -> TraceSpan:
         """Return where it begins."""
         return self.spans[0]
 
@@ -38,7 +38,7 @@ class Trace(NamedTuple):
         return self.end_ns - self.start_ns
 
 
-def assemble(spans: Iterable[Span]) -> Trace | None:
+def assemble(spans: Iterable[TraceSpan]) -> Trace | None:
     """Put spans of one trace in order; None if there are none."""
     line = sorted(spans, key=lambda span: (span.timestamp_ns, RANKS[span.event_type]))
     if not line:
@@ -46,7 +46,7 @@ def assemble(spans: Iterable[Span]) -> Trace | None:
     return Trace(line[0].trace_id, line, status_of(line))
 
 
-def status_of(line: Sequence[Span]) -> str:
+def status_of(line: Sequence[TraceSpan]) -> str:
     """Return how a message stands: as its last event that matters says."""
     for span in reversed(line):
         if span.event_type not in QUIET:
@@ -54,14 +54,14 @@ def status_of(line: Sequence[Span]) -> str:
     return IN_PROGRESS
 
 
-def as_tree(line: Sequence[Span]) -> Iterator[tuple[int, Span]]:
+def as_tree(line: Sequence[TraceSpan]) -> Iterator[tuple[int, TraceSpan]]:
     """Yield spans with their depth: each behind its parent, siblings by time.
 
     A span whose parent is elsewhere, with the sender or no longer remembered, is at the top.
     """
     known = {span.span_id for span in line}
-    children: dict[str, list[Span]] = {}
-    tops: list[Span] = []
+    children: dict[str, list[TraceSpan]] = {}
+    tops: list[TraceSpan] = []
     for span in line:
         parent = span.parent_span_id
         if parent is None or parent not in known or parent == span.span_id:
@@ -74,8 +74,8 @@ def as_tree(line: Sequence[Span]) -> Iterator[tuple[int, Span]]:
 
 
 def _descend(
-    top: Span, children: Mapping[str, Sequence[Span]], seen: set[str]
-) -> Iterator[tuple[int, Span]]:
+    top: TraceSpan, children: Mapping[str, Sequence[TraceSpan]], seen: set[str]
+) -> Iterator[tuple[int, TraceSpan]]:
     stack = [(0, top)]
     while stack:
         depth, span = stack.pop()

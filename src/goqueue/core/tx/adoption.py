@@ -11,7 +11,7 @@ from goqueue.base.limits import TX_ADOPTED_MAX
 from goqueue.core.decision import Decision
 from goqueue.core.tx import events
 from goqueue.core.tx.producer import Identity, TxProducer
-from goqueue.core.tx.states import State
+from goqueue.core.tx.states import TxState
 
 
 def adopt(
@@ -55,7 +55,7 @@ def _reason_against(parent: TxProducer, identity: Identity, child: TxProducer) -
         return "was fenced by a newer instance"
     if identity.number != child.number:
         return "is over"
-    if child.state is not State.ONGOING:
+    if child.state is not TxState.ONGOING:
         return f"is not open any more: {child.state}"
     if child.adopter:
         return f"was adopted by {child.adopter}"

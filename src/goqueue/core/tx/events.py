@@ -18,7 +18,7 @@ class Initialised(msgspec.Struct, frozen=True, tag="i", array_like=True, kw_only
     at_ms: int
 
 
-class Begun(msgspec.Struct, frozen=True, tag="b", array_like=True, kw_only=True):
+class TxBegun(msgspec.Struct, frozen=True, tag="b", array_like=True, kw_only=True):
     """A transaction began, with the partitions its first request writes to."""
 
     number: int
@@ -82,7 +82,7 @@ class AbortPrepared(msgspec.Struct, frozen=True, tag="a", array_like=True, kw_on
     reason: str = ""
 
 
-class Completed(msgspec.Struct, frozen=True, tag="d", array_like=True, kw_only=True):
+class TxCompleted(msgspec.Struct, frozen=True, tag="d", array_like=True, kw_only=True):
     """Everybody has heard of the end of a transaction and of those before it.
 
     Without a number it is the latest one.
@@ -104,7 +104,7 @@ class Expired(msgspec.Struct, frozen=True, tag="x", array_like=True, kw_only=Tru
     """The producer was not heard of for too long."""
 
 
-class Restored(msgspec.Struct, frozen=True, tag="r", array_like=True, kw_only=True):
+class TxRestored(msgspec.Struct, frozen=True, tag="r", array_like=True, kw_only=True):
     """The whole state, in the place of all that led to it."""
 
     state: str
@@ -126,7 +126,7 @@ class Restored(msgspec.Struct, frozen=True, tag="r", array_like=True, kw_only=Tr
 
 Event = (
     Initialised
-    | Begun
+    | TxBegun
     | PartitionsAdded
     | OffsetsAdded
     | HoldsAdded
@@ -134,7 +134,32 @@ Event = (
     | Adopted
     | CommitPrepared
     | AbortPrepared
-    | Completed
+    | TxCompleted
     | Expired
-    | Restored
+    | TxRestored
 )
+
+
+class Told(msgspec.Struct, frozen=True):
+    """Everybody was told of the outcome. A load tells them again."""
+
+
+class Confirmed(msgspec.Struct, frozen=True):
+    """Everything of the decided commit is durable: it is in force. A load looks for itself."""
+
+
+class Closing(msgspec.Struct, frozen=True):
+    """A newer life is about to begin: this one is over, stored or not."""
+
+
+class AdoptedBy(msgspec.Struct, frozen=True):
+    """Another transaction decides about this one; none if ``name`` is empty.
+
+    Its own event says so, and a load finds it there.
+    """
+
+    name: str
+
+
+Notice = Told | Confirmed | Closing | AdoptedBy
+"""What is applied like an event and never stored."""

@@ -22,8 +22,8 @@ from goqueue.base.limits import TX_PARTITIONS_MAX, TX_TIMEOUT_MS_MAX, TX_TOKEN_C
 from goqueue.core.decision import Decision
 from goqueue.core.record.stamp import ProducerStamp
 from goqueue.core.tx import events
-from goqueue.core.tx.events import Event, Place
-from goqueue.core.tx.states import IDLE, PREPARED, State, after
+from goqueue.core.tx.events import Event, Notice, Place
+from goqueue.core.tx.states import IDLE, PREPARED, TxState, after
 
 COMMIT: Final = "commit"
 ABORT: Final = "abort"
@@ -42,7 +42,7 @@ class TxProducer:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.state = State.DEAD
+        self.state = TxState.DEAD
         self.producer_id = 0
         self.epoch = 0
         self.timeout_ms = 0
@@ -69,8 +69,6 @@ class TxProducer:
         self.unfinished: dict[int, events.Ending] = {}
         """Earlier commits of which the disks have not confirmed that everybody was told."""
         self._pending_token = ""
-        self._begun_ms = 0
-        self._heard_ms = 0
 
     def __repr__(self) -> str:
         return f"<TxProducer {self.name}: {self.state} in epoch {self.epoch}>"
@@ -90,7 +88,7 @@ class TxProducer:
             raise InvalidRequestError(
                 f"transaction_timeout_ms: {timeout_ms} is not between 1 and {TX_TIMEOUT_MS_MAX}"
             )
-        assert self.state in IDLE or self.state is State.DEAD, "what was open is ended first"
+        assert self.state in IDLE or self.state is TxState.DEAD, "what was open is ended first"
         event = events.Initialised(
             producer_id=producer_id, epoch=epoch, timeout_ms=timeout_ms, at_ms=at_ms
         )
@@ -104,17 +102,19 @@ class TxProducer:
         if not self.may_begin:
             raise InvalidTransactionStateError("transaction already in progress")
         self._check_places(places)
-        return Decision((events.Begun(number=number, at_ms=at_ms, partitions=list(places)),), None)
+        return Decision(
+            (events.TxBegun(number=number, at_ms=at_ms, partitions=list(places)),), None
+        )
 
     def resume(self, number: int, *, at_ms: int) -> Decision[Event, None]:
         """Begin the next transaction in the place of its client: a crash lost that it had begun."""
         assert self.may_begin, "the one before is over"
-        return Decision((events.Begun(number=number, at_ms=at_ms),), None)
+        return Decision((events.TxBegun(number=number, at_ms=at_ms),), None)
 
     @property
     def may_begin(self) -> bool:
         """Tell whether the transaction before is over, as far as anybody can see."""
-        is_told = self.state is State.PREPARE_COMMIT and self.is_told and not self.adopted
+        is_told = self.state is TxState.PREPARE_COMMIT and self.is_told and not self.adopted
         return (self.state in IDLE or is_told) and not self.adopter
 
     def add_partitions(self, who: Identity, places: Sequence[Place]) -> Decision[Event, None]:
@@ -146,7 +146,7 @@ class TxProducer:
 
     def detach(self, who: Identity) -> Decision[Event, None]:
         """Leave the transaction as it is to whoever adopts or ends it. May be asked again."""
-        if self.is_detached and self.state is State.ONGOING:
+        if self.is_detached and self.state is TxState.ONGOING:
             self.check_life(who)
             self._check_number(who)
             return Decision((), None)
@@ -188,7 +188,7 @@ class TxProducer:
                 f"token: {len(token)} characters; the limit is {TX_TOKEN_CHARACTERS_MAX}"
             )
         self._check_own()
-        if self.state is State.ONGOING:
+        if self.state is TxState.ONGOING:
             event: Event = (
                 events.CommitPrepared(token=token, ends=list(ends))
                 if outcome == COMMIT
@@ -204,12 +204,12 @@ class TxProducer:
     def give_up(self, reason: str) -> Decision[Event, None]:
         """Abort the open transaction because of time or a successor."""
         self._check_own()
-        found = (events.AbortPrepared(reason=reason),) if self.state is State.ONGOING else ()
+        found = (events.AbortPrepared(reason=reason),) if self.state is TxState.ONGOING else ()
         return Decision(found, None)
 
     def follow(self, outcome: str) -> Decision[Event, None]:
         """Take the outcome of the transaction that adopted this one."""
-        if self.state is not State.ONGOING:
+        if self.state is not TxState.ONGOING:
             return Decision((), None)
         if outcome == COMMIT:
             return Decision((events.CommitPrepared(),), None)
@@ -217,19 +217,15 @@ class TxProducer:
 
     def overrule(self) -> Decision[Event, None]:
         """Abort what was to be committed: not all of it reached the disk, and nobody was told."""
-        assert self.state is State.PREPARE_COMMIT, "decided"
+        assert self.state is TxState.PREPARE_COMMIT, "decided"
         assert self.ends, "in doubt"
         return Decision((events.AbortPrepared(reason="some of it was lost"),), None)
-
-    def confirm(self) -> None:
-        """Take note that everything of the decided commit is durable: it is in force."""
-        self.ends = []
 
     def complete(self, number: int) -> Decision[Event, None]:
         """Note that everybody has heard of the end of a transaction, and of those before it."""
         is_latest = number == self.number and self.state in PREPARED
         is_known = is_latest or number in self.unfinished
-        return Decision((events.Completed(number=number),) if is_known else (), None)
+        return Decision((events.TxCompleted(number=number),) if is_known else (), None)
 
     def expire(self) -> Decision[Event, None]:
         """Let go of a producer that is idle for too long."""
@@ -240,32 +236,32 @@ class TxProducer:
     def outcome(self) -> str | None:
         """Return how the latest transaction ended or is ending."""
         match self.state:
-            case State.PREPARE_COMMIT | State.COMPLETE_COMMIT:
+            case TxState.PREPARE_COMMIT | TxState.COMPLETE_COMMIT:
                 return COMMIT
-            case State.PREPARE_ABORT | State.COMPLETE_ABORT:
+            case TxState.PREPARE_ABORT | TxState.COMPLETE_ABORT:
                 return ABORT
-            case State.EMPTY | State.ONGOING | State.DEAD:
+            case TxState.EMPTY | TxState.ONGOING | TxState.DEAD:
                 return None
 
     @property
-    def shown_state(self) -> State:
+    def shown_state(self) -> TxState:
         """The state as it is for everybody else: one that was told of is over."""
         if not self.is_told:
             return self.state
         return {
-            State.PREPARE_COMMIT: State.COMPLETE_COMMIT,
-            State.PREPARE_ABORT: State.COMPLETE_ABORT,
+            TxState.PREPARE_COMMIT: TxState.COMPLETE_COMMIT,
+            TxState.PREPARE_ABORT: TxState.COMPLETE_ABORT,
         }.get(self.state, self.state)
 
     @property
     def is_open(self) -> bool:
         """Tell whether somebody still waits for the end of the latest transaction."""
-        return self.shown_state not in IDLE and self.state is not State.DEAD
+        return self.shown_state not in IDLE and self.state is not TxState.DEAD
 
     @property
     def is_busy(self) -> bool:
         """Tell whether there is anything to be done for this producer."""
-        return self.state is State.ONGOING or self.state in PREPARED or bool(self.unfinished)
+        return self.state is TxState.ONGOING or self.state in PREPARED or bool(self.unfinished)
 
     @property
     def groups(self) -> list[str]:
@@ -276,7 +272,7 @@ class TxProducer:
         """Raise unless who speaks has this transaction open."""
         self.check_life(who)
         self._check_number(who)
-        if self.state is not State.ONGOING:
+        if self.state is not TxState.ONGOING:
             raise InvalidTransactionStateError(
                 f"invalid transaction state {self.state}: no transaction is open"
             )
@@ -295,7 +291,7 @@ class TxProducer:
 
     def check_life(self, who: Identity) -> None:
         """Raise unless who speaks is the latest life of this producer."""
-        if self.state is State.DEAD or who.producer_id != self.producer_id:
+        if self.state is TxState.DEAD or who.producer_id != self.producer_id:
             raise UnknownProducerError(
                 f"producer {who.producer_id} is not the one of {self.name}; init it again"
             )
@@ -329,30 +325,13 @@ class TxProducer:
                 f"a transaction may settle in {TX_PARTITIONS_MAX} partitions at most"
             )
 
-    # Time. Not stored: a restart gives everybody their whole time again.
-
-    def touch(self, now_ms: int) -> None:
-        """Note that the producer was heard of."""
-        self._heard_ms = now_ms
-
-    def silent_ms(self, now_ms: int) -> int:
-        """Return for how long the producer was not heard of."""
-        return now_ms - self._heard_ms
-
-    def deadline_ms(self) -> int | None:
-        """Return when the open transaction is aborted; an adopted one has no time of its own."""
-        if self.state is not State.ONGOING or self.adopter:
-            return None
-        return self._begun_ms + self.timeout_ms
-
-    def start_clock(self, now_ms: int) -> None:
-        """Count the time of the open transaction from now on."""
-        self._begun_ms = self._heard_ms = now_ms
-
     # Changing.
 
-    def apply(self, event: Event) -> None:  # noqa: C901, PLR0912 - one case for each event
-        """Change state by one event."""
+    def apply(self, event: Event | Notice) -> None:  # noqa: C901, PLR0912 - a case for each event
+        """Change state by one event, or by what is not stored because it follows from others."""
+        if isinstance(event, events.Notice):
+            self._apply_notice(event)
+            return
         match event:
             case events.Initialised():
                 self.producer_id, self.epoch = event.producer_id, event.epoch
@@ -361,8 +340,8 @@ class TxProducer:
                 self._forget()
                 self.unfinished = {}
                 self.number = 0
-            case events.Begun(number=number, at_ms=at_ms, partitions=places):
-                if self.state is State.PREPARE_COMMIT:
+            case events.TxBegun(number=number, at_ms=at_ms, partitions=places):
+                if self.state is TxState.PREPARE_COMMIT:
                     self._set_aside()
                 self._forget()
                 self.number, self.begun_at_ms = number, at_ms
@@ -381,18 +360,29 @@ class TxProducer:
                 self._pending_token, self.ends = token, ends
             case events.AbortPrepared():
                 self._pending_token, self.ends = "", []
-            case events.Completed(number=number):
+            case events.TxCompleted(number=number):
                 self._finish(number or self.number)
                 if number and number != self.number:
                     return
-                if self.state is State.PREPARE_COMMIT:
+                if self.state is TxState.PREPARE_COMMIT:
                     self.token = self._pending_token
             case events.Expired():
                 self._forget()
-            case events.Restored():
+            case events.TxRestored():
                 self._restore(event)
                 return
         self.state = after(self.state, event)
+
+    def _apply_notice(self, notice: Notice) -> None:
+        match notice:
+            case events.Told():
+                self.is_told = True
+            case events.Confirmed():
+                self.ends = []
+            case events.Closing():
+                self.is_closing = True
+            case events.AdoptedBy(name=name):
+                self.adopter = name
 
     def _set_aside(self) -> None:
         """Keep of a commit that is in force what may have to be told again."""
@@ -426,7 +416,7 @@ class TxProducer:
 
     def snapshot(self) -> Iterable[Event]:
         """Return the event that rebuilds this state."""
-        yield events.Restored(
+        yield events.TxRestored(
             state=self.state,
             producer_id=self.producer_id,
             epoch=self.epoch,
@@ -444,8 +434,8 @@ class TxProducer:
             unfinished=list(self.unfinished.values()),
         )
 
-    def _restore(self, event: events.Restored) -> None:
-        self.state = State(event.state)
+    def _restore(self, event: events.TxRestored) -> None:
+        self.state = TxState(event.state)
         self.producer_id, self.epoch = event.producer_id, event.epoch
         self.timeout_ms, self.number = event.timeout_ms, event.number
         self.begun_at_ms = event.begun_at_ms

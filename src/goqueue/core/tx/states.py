@@ -10,7 +10,7 @@ from typing import Final
 from goqueue.core.tx import events
 
 
-class State(StrEnum):
+class TxState(StrEnum):
     """Where a producer's latest transaction stands."""
 
     EMPTY = "Empty"
@@ -23,42 +23,42 @@ class State(StrEnum):
     """Not heard of for so long that its identity is free to go."""
 
 
-_IDLE: Final[Mapping[type[events.Event], State]] = {
-    events.Initialised: State.EMPTY,
-    events.Begun: State.ONGOING,
-    events.Expired: State.DEAD,
+_IDLE: Final[Mapping[type[events.Event], TxState]] = {
+    events.Initialised: TxState.EMPTY,
+    events.TxBegun: TxState.ONGOING,
+    events.Expired: TxState.DEAD,
 }
-TRANSITIONS: Final[Mapping[State, Mapping[type[events.Event], State]]] = {
-    State.EMPTY: _IDLE,
-    State.COMPLETE_COMMIT: _IDLE,
-    State.COMPLETE_ABORT: _IDLE,
-    State.ONGOING: {
-        events.PartitionsAdded: State.ONGOING,
-        events.OffsetsAdded: State.ONGOING,
-        events.HoldsAdded: State.ONGOING,
-        events.Detached: State.ONGOING,
-        events.Adopted: State.ONGOING,
-        events.CommitPrepared: State.PREPARE_COMMIT,
-        events.AbortPrepared: State.PREPARE_ABORT,
+TRANSITIONS: Final[Mapping[TxState, Mapping[type[events.Event], TxState]]] = {
+    TxState.EMPTY: _IDLE,
+    TxState.COMPLETE_COMMIT: _IDLE,
+    TxState.COMPLETE_ABORT: _IDLE,
+    TxState.ONGOING: {
+        events.PartitionsAdded: TxState.ONGOING,
+        events.OffsetsAdded: TxState.ONGOING,
+        events.HoldsAdded: TxState.ONGOING,
+        events.Detached: TxState.ONGOING,
+        events.Adopted: TxState.ONGOING,
+        events.CommitPrepared: TxState.PREPARE_COMMIT,
+        events.AbortPrepared: TxState.PREPARE_ABORT,
     },
-    State.PREPARE_COMMIT: {
-        events.Completed: State.COMPLETE_COMMIT,
+    TxState.PREPARE_COMMIT: {
+        events.TxCompleted: TxState.COMPLETE_COMMIT,
         # Everybody was told, and only the disks have not confirmed it yet.
-        events.Begun: State.ONGOING,
+        events.TxBegun: TxState.ONGOING,
         # Not everything of it reached the disk, and nobody was told.
-        events.AbortPrepared: State.PREPARE_ABORT,
+        events.AbortPrepared: TxState.PREPARE_ABORT,
     },
-    State.PREPARE_ABORT: {events.Completed: State.COMPLETE_ABORT},
-    State.DEAD: {events.Initialised: State.EMPTY},
+    TxState.PREPARE_ABORT: {events.TxCompleted: TxState.COMPLETE_ABORT},
+    TxState.DEAD: {events.Initialised: TxState.EMPTY},
 }
 
-IDLE: Final = frozenset({State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT})
+IDLE: Final = frozenset({TxState.EMPTY, TxState.COMPLETE_COMMIT, TxState.COMPLETE_ABORT})
 """States in which a new transaction may begin."""
-PREPARED: Final = frozenset({State.PREPARE_COMMIT, State.PREPARE_ABORT})
+PREPARED: Final = frozenset({TxState.PREPARE_COMMIT, TxState.PREPARE_ABORT})
 """States in which the outcome is decided and being carried out."""
 
 
-def after(state: State, event: events.Event) -> State:
+def after(state: TxState, event: events.Event) -> TxState:
     """Return the state behind an event; one the table does not have is a bug of ours."""
     ways = TRANSITIONS[state]
     assert type(event) in ways, f"{type(event).__name__} in state {state}"

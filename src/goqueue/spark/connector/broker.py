@@ -7,15 +7,20 @@ import atexit
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final, TypeVar
 
-from goqueue.base.errors import ConnectionLostError, DataLossError
-from goqueue.client.blocking import BlockingLink
-from goqueue.client.chunk import Chunk
-from goqueue.client.chunks import ChunkSource
-from goqueue.client.link import BACKOFF_SECONDS, BACKOFF_SECONDS_MAX, decode
-from goqueue.client.reader import ReadOptions
+from goqueue.base.errors import (
+    ConnectionLostError,
+    DataLossError,
+    TopicExistsError,
+    TopicNotFoundError,
+)
+from goqueue.client.blocking.chunks import ChunkSource
+from goqueue.client.blocking.link import BlockingLink
+from goqueue.client.protocol.chunk import Chunk
+from goqueue.client.protocol.exchange import BACKOFF_SECONDS, BACKOFF_SECONDS_MAX, decode
+from goqueue.client.protocol.fetching import ReadOptions
 from goqueue.spark.connector.options import Connection
 from goqueue.spark.connector.planning import OffsetRange
 from goqueue.wire import calls
@@ -91,8 +96,19 @@ class Broker:
         listed = self.ask(Operation.LIST_TOPICS, calls.Nothing(), calls.TopicList)
         return [topic.name for topic in listed.topics]
 
-    def partition_count(self, topic: str) -> int:
-        """Return how many partitions a topic has."""
+    def partition_count(self, topic: str, *, partitions_made: int | None = None) -> int:
+        """Return how many partitions a topic has; make it with so many if it is not there."""
+        try:
+            return len(self._describe(topic))
+        except TopicNotFoundError as error:
+            if partitions_made is None:
+                raise TopicNotFoundError(
+                    f"{error.message}; make it, or set createTopic to a number of partitions"
+                ) from error
+        # Another task may be quicker.
+        with suppress(TopicExistsError):
+            header = calls.CreateTopic(topic, partitions_made)
+            self.ask(Operation.CREATE_TOPIC, header, calls.TopicState)
         return len(self._describe(topic))
 
     def volume(self, topic: str) -> tuple[int, int]:

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from goqueue.base.errors import DataLossError, OffsetOutOfRangeError
 from goqueue.base.ids import Offset, PartitionId, TopicName
-from goqueue.client.chunk import Chunk
-from goqueue.runtime.directory import DataDirectory, PartitionView
+from goqueue.client.protocol.chunk import Chunk
 from goqueue.spark.connector.planning import OffsetRange
+from goqueue.storage.data_directory import DataDirectory, PartitionView
 from goqueue.wire.calls import OffsetsPart
 
 GO_ON = "; set failOnDataLoss to false to go on"

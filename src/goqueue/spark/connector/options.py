@@ -5,34 +5,39 @@ lower case. Everything that is wrong is told together.
 """
 
 import difflib
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
 
 from goqueue.base.errors import GoQueueError, InvalidRequestError
-from goqueue.base.limits import NAME_CHARACTERS_MAX, TX_TIMEOUT_MS_MAX
+from goqueue.base.limits import NAME_CHARACTERS_MAX, PARTITIONS_MAX, TX_TIMEOUT_MS_MAX
 from goqueue.base.names import check_name
 from goqueue.base.units import SECOND_MS
-from goqueue.client.link import parse_address
+from goqueue.client.protocol.exchange import parse_address
+from goqueue.spark.connector.option_places import (
+    EARLIEST,
+    LATEST,
+    ROWS_MAX,
+    Position,
+    Times,
+    end_of,
+    partitions_of,
+    pattern_of,
+    start_of,
+    times_of,
+    topic_of,
+    topics_of,
+)
 
 DEFAULT_SERVERS: Final = "127.0.0.1:7070"
-EARLIEST: Final = -2
-LATEST: Final = -1
-TOPICS_MAX: Final = 1_000
-"""Most topics of one reader: each is asked for its offsets in every micro-batch."""
-PATTERN_CHARACTERS_MAX: Final = 1_000
-ROWS_MAX: Final = 2**62
 TASKS_MAX: Final = 100_000
+TRIGGER_DELAY_MS: Final = 15 * 60 * SECOND_MS
+"""How long ``minOffsetsPerTrigger`` waits at most, as in Spark's Kafka source."""
+TRIGGER_DELAY_MS_MAX: Final = 7 * 24 * 3_600 * SECOND_MS
 
 EXACTLY_ONCE: Final = "exactly-once"
 AT_LEAST_ONCE: Final = "at-least-once"
-
-Offsets = dict[str, dict[int, int]]
-"""By topic and partition."""
-Position = int | Offsets
-"""EARLIEST or LATEST for every partition, or an offset for each; there, too, -2 and -1."""
 
 READ_OPTIONS: Final = (
     "servers",
@@ -46,6 +51,11 @@ READ_OPTIONS: Final = (
     "endingOffsets",
     "startingTimestamp",
     "endingTimestamp",
+    "startingOffsetsByTimestamp",
+    "endingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
     "maxOffsetsPerTrigger",
     "maxBytesPerTrigger",
     "minPartitions",
@@ -60,6 +70,7 @@ WRITE_OPTIONS: Final = (
     "bootstrap.servers",
     "apiKey",
     "topic",
+    "createTopic",
     "txnAppId",
     "txnVersion",
     "delivery",
@@ -67,6 +78,8 @@ WRITE_OPTIONS: Final = (
     "transactionTimeout",
     "timeout",
 )
+SOURCES: Final = ("subscribe", "subscribePattern", "assign")
+"""One of them says what to read."""
 SPARKS_OWN: Final = ("checkpointlocation", "queryname")
 """What Spark passes on although it is meant for itself."""
 
@@ -100,6 +113,12 @@ class ReadOptions:
     end: Position = LATEST
     start_ms: int | None = None
     end_ms: int | None = None
+    start_times: Times = field(default_factory=dict)
+    end_times: Times = field(default_factory=dict)
+    needs_start_time: bool = False
+    """Whether a time behind all messages is an error; else it is the end."""
+    rows_per_trigger_min: int | None = None
+    trigger_delay_max_ms: int = TRIGGER_DELAY_MS
     rows_per_trigger_max: int | None = None
     bytes_per_trigger_max: int | None = None
     tasks_min: int = 1
@@ -122,6 +141,8 @@ class WriteOptions:
 
     connection: Connection
     topic: str | None = None
+    partitions_made: int | None = None
+    """Topics that are not there are made with so many partitions."""
     app_id: str | None = None
     version: int | None = None
     is_exactly_once: bool = True
@@ -129,7 +150,7 @@ class WriteOptions:
     transaction_timeout_ms: int = TX_TIMEOUT_MS_MAX
 
 
-class _Reading:
+class _OptionReading:
     """Takes options out one by one and gathers what is wrong with them."""
 
     def __init__(self, given: Given, known: Sequence[str]) -> None:
@@ -139,6 +160,10 @@ class _Reading:
         for name in self._given:
             if name not in self._known and name not in SPARKS_OWN:
                 self.problems.append(_unknown(name, self._known))
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._given
 
     def has(self, *names: str) -> list[str]:
         return [name for name in names if name.lower() in self._given]
@@ -165,7 +190,7 @@ class _Reading:
 
 def read_options(given: Given, *, is_stream: bool | None) -> ReadOptions:
     """Check the options of a reader; None where it may be of a batch or of a stream."""
-    reading = _Reading(given, READ_OPTIONS)
+    reading = _OptionReading(given, READ_OPTIONS)
     _check_source(reading, is_stream=is_stream)
     # A stream begins with what is new, a batch takes all there is: as Spark's Kafka source.
     default_start: Position = LATEST if is_stream else EARLIEST
@@ -173,13 +198,20 @@ def read_options(given: Given, *, is_stream: bool | None) -> ReadOptions:
     options = ReadOptions(
         connection=_connection(reading),
         logdir=reading.take("logdir", _directory, None),
-        topics=reading.take("subscribe", _topics, ()),
-        pattern=reading.take("subscribePattern", _pattern, None),
-        assigned=reading.take("assign", _assigned, None),
-        start=reading.take("startingOffsets", _start, default_start),
-        end=reading.take("endingOffsets", _end, default_end),
+        topics=reading.take("subscribe", topics_of, ()),
+        pattern=reading.take("subscribePattern", pattern_of, None),
+        assigned=reading.take("assign", partitions_of, None),
+        start=reading.take("startingOffsets", start_of, default_start),
+        end=reading.take("endingOffsets", end_of, default_end),
         start_ms=reading.take("startingTimestamp", _natural, None),
         end_ms=reading.take("endingTimestamp", _natural, None),
+        start_times=reading.take("startingOffsetsByTimestamp", times_of, {}),
+        end_times=reading.take("endingOffsetsByTimestamp", times_of, {}),
+        needs_start_time=reading.take(
+            "startingOffsetsByTimestampStrategy", _time_strategy, default=False
+        ),
+        rows_per_trigger_min=reading.take("minOffsetsPerTrigger", _count, None),
+        trigger_delay_max_ms=reading.take("maxTriggerDelay", _duration_ms, TRIGGER_DELAY_MS),
         rows_per_trigger_max=reading.take("maxOffsetsPerTrigger", _count, None),
         bytes_per_trigger_max=reading.take("maxBytesPerTrigger", _count, None),
         tasks_min=reading.take("minPartitions", _tasks, 1),
@@ -188,21 +220,41 @@ def read_options(given: Given, *, is_stream: bool | None) -> ReadOptions:
         has_headers=reading.take("includeHeaders", _flag, default=True),
         is_typed=reading.take("schema", _schema, default=False),
     )
+    most = options.rows_per_trigger_max
+    if most is not None and (options.rows_per_trigger_min or 0) > most:
+        reading.problems.append("minOffsetsPerTrigger is more than maxOffsetsPerTrigger")
     reading.finish()
     return options
 
 
-def _check_source(reading: _Reading, *, is_stream: bool | None) -> None:
-    choices = ("subscribe", "subscribePattern", "assign")
-    reading.refuse_together(*choices)
-    if not reading.has(*choices):
-        reading.problems.append(f"say what to read: one of {', '.join(choices)}")
+def check_source(given: Given) -> None:
+    """Refuse options that do not say what to read."""
+    reading = _OptionReading(given, READ_OPTIONS)
+    if not reading.has(*SOURCES):
+        _check_source(reading, is_stream=None)
+        reading.finish()
+
+
+def _check_source(reading: _OptionReading, *, is_stream: bool | None) -> None:
+    reading.refuse_together(*SOURCES)
+    if not reading.has(*SOURCES):
+        reading.problems.append(
+            f"say what to read: one of {', '.join(SOURCES)}{_sql_hint(reading)}"
+        )
     reading.refuse_together("servers", "bootstrap.servers", "logdir")
     reading.refuse_together("maxOffsetsPerTrigger", "maxBytesPerTrigger")
-    reading.refuse_together("startingOffsets", "startingTimestamp")
-    reading.refuse_together("endingOffsets", "endingTimestamp")
-    of_batches = ("logdir", "endingOffsets", "endingTimestamp")
-    of_streams = ("maxOffsetsPerTrigger", "maxBytesPerTrigger")
+    for name in ("starting", "ending"):
+        times = (f"{name}Timestamp", f"{name}OffsetsByTimestamp")
+        reading.refuse_together(f"{name}Offsets", *times)
+    if reading.has("maxTriggerDelay") and not reading.has("minOffsetsPerTrigger"):
+        reading.problems.append("maxTriggerDelay needs minOffsetsPerTrigger, which it bounds")
+    of_batches = ("logdir", "endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+    of_streams = (
+        "maxOffsetsPerTrigger",
+        "maxBytesPerTrigger",
+        "minOffsetsPerTrigger",
+        "maxTriggerDelay",
+    )
     if is_stream is not None:
         wrong, kind = (of_batches, "batches") if is_stream else (of_streams, "streams")
         reading.problems += [f"{name} is for {kind} only" for name in reading.has(*wrong)]
@@ -213,9 +265,21 @@ def _check_source(reading: _Reading, *, is_stream: bool | None) -> None:
         ]
 
 
+def _sql_hint(reading: _OptionReading) -> str:
+    """Return what helps where SQL has lost the options, or a view is meant for writing."""
+    if reading.has("topic"):
+        return "; a view to write to names its columns: (key STRING, value STRING)"
+    if reading.is_empty:
+        return (
+            "; Spark keeps no options of CREATE TABLE … USING goqueue: write CREATE TEMPORARY"
+            " VIEW … USING goqueue OPTIONS (…), or SELECT … FROM table WITH (subscribe = '…')"
+        )
+    return ""
+
+
 def write_options(given: Given, *, is_stream: bool) -> WriteOptions:
     """Check the options of a writer."""
-    reading = _Reading(given, WRITE_OPTIONS)
+    reading = _OptionReading(given, WRITE_OPTIONS)
     reading.refuse_together("servers", "bootstrap.servers")
     if is_stream and reading.has("txnVersion"):
         reading.problems.append("txnVersion is for batches only; a stream counts by itself")
@@ -223,7 +287,8 @@ def write_options(given: Given, *, is_stream: bool) -> WriteOptions:
         reading.problems.append("txnAppId and txnVersion of a batch belong together")
     options = WriteOptions(
         connection=_connection(reading),
-        topic=reading.take("topic", _topic, None),
+        topic=reading.take("topic", topic_of, None),
+        partitions_made=reading.take("createTopic", _partitions, None),
         app_id=reading.take("txnAppId", _app_id, None),
         version=reading.take("txnVersion", _version, None),
         is_exactly_once=reading.take("delivery", _delivery, default=True),
@@ -241,7 +306,7 @@ def write_options(given: Given, *, is_stream: bool) -> WriteOptions:
     return options
 
 
-def _connection(reading: _Reading) -> Connection:
+def _connection(reading: _OptionReading) -> Connection:
     servers = reading.take("servers", _servers, DEFAULT_SERVERS)
     return Connection(
         servers=reading.take("bootstrap.servers", _servers, servers),
@@ -277,97 +342,37 @@ def _servers(text: str) -> str:
     return address
 
 
-def _topic(text: str) -> str:
-    return check_name(text.strip(), field="topic")
-
-
-def _topics(text: str) -> tuple[str, ...]:
-    names = [_topic(name) for name in text.split(",") if name.strip()]
-    if not names:
-        raise ValueError("names no topic")
-    if len(names) > TOPICS_MAX:
-        raise ValueError(f"names {len(names)} topics; the limit is {TOPICS_MAX}")
-    return tuple(dict.fromkeys(names))
-
-
-def _pattern(text: str) -> str:
-    if len(text) > PATTERN_CHARACTERS_MAX:
-        raise ValueError(f"has {len(text)} characters; the limit is {PATTERN_CHARACTERS_MAX}")
-    try:
-        re.compile(text)
-    except re.error as error:
-        raise ValueError(f"is not a regular expression: {error}") from error
-    return text
-
-
-def _assigned(text: str) -> Mapping[str, tuple[int, ...]]:
-    found = _json_object(text, '{"orders": [0, 1]}')
-    assigned: dict[str, tuple[int, ...]] = {}
-    for topic, partitions in found.items():
-        if not isinstance(partitions, list) or not all(map(_is_natural, partitions)):
-            raise ValueError(f"{topic!a} must have a list of partition numbers")
-        assigned[_topic(topic)] = tuple(sorted(set(partitions)))
-    if not assigned:
-        raise ValueError("names no topic")
-    return assigned
-
-
-def _start(text: str) -> Position:
-    return _position(text, allowed=(EARLIEST, LATEST))
-
-
-def _end(text: str) -> Position:
-    position = _position(text, allowed=(LATEST,))
-    if position == EARLIEST:
-        raise ValueError("'earliest' is no end; write latest or offsets")
-    return position
-
-
-def _position(text: str, *, allowed: tuple[int, ...]) -> Position:
-    word = text.strip().lower()
-    if word in ("earliest", "latest"):
-        return EARLIEST if word == "earliest" else LATEST
-    found = _json_object(text, 'earliest, latest or {"orders": {"0": 23, "1": -2}}')
-    offsets: Offsets = {}
-    for topic, parts in found.items():
-        if not isinstance(parts, dict):
-            raise ValueError(f"{topic!a} must have an offset for each partition")  # noqa: TRY004
-        offsets[_topic(topic)] = {
-            _partition(partition): _offset(offset, allowed) for partition, offset in parts.items()
-        }
-    return offsets
-
-
-def _partition(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or len(text) > len(str(2**31)):
-        raise ValueError(f"{text[:50]!a} is not a partition number")
-    return int(text)
-
-
-def _offset(offset: object, allowed: tuple[int, ...]) -> int:
-    if _is_natural(offset) or (isinstance(offset, int) and offset in allowed):
-        return int(str(offset))
-    raise ValueError(f"{str(offset)[:50]!a} is not an offset, nor one of {list(allowed)}")
-
-
-def _is_natural(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < ROWS_MAX
-
-
-def _json_object(text: str, example: str) -> dict[str, Any]:
-    try:
-        found = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise ValueError(f"{text[:100]!a} is not {example}") from error
-    if not isinstance(found, dict):
-        raise ValueError(f"{text[:100]!a} is not {example}")  # noqa: TRY004 - a value, not a type
-    return found
-
-
 def _natural(text: str) -> int | None:
     if not text.isascii() or not text.isdigit() or int(text) >= ROWS_MAX:
         raise ValueError(f"{text[:50]!a} is not milliseconds since 1970")
     return int(text)
+
+
+def _time_strategy(text: str) -> bool:
+    return _choice(text, {"error": True, "latest": False})
+
+
+def _duration_ms(text: str) -> int:
+    found = _DURATION.fullmatch(text.strip().lower())
+    duration_ms = int(found[1]) * _UNITS_MS[found[2] or "ms"] if found else 0
+    if not 1 <= duration_ms <= TRIGGER_DELAY_MS_MAX:
+        raise ValueError(f"{text[:50]!a} is not a time up to a week, such as 500ms, 30s or 15m")
+    return duration_ms
+
+
+_DURATION: Final = re.compile(r"(\d{1,12})\s*(ms|s|m|min|h|d)?")
+_UNITS_MS: Final = {
+    "ms": 1,
+    "s": SECOND_MS,
+    "m": 60 * SECOND_MS,
+    "min": 60 * SECOND_MS,
+    "h": 3_600 * SECOND_MS,
+    "d": 24 * 3_600 * SECOND_MS,
+}
+
+
+def _partitions(text: str) -> int | None:
+    return _within(text, 1, PARTITIONS_MAX)
 
 
 def _count(text: str) -> int | None:

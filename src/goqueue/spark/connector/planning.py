@@ -1,17 +1,18 @@
-"""Which task reads what: ranges of offsets, shared out evenly.
+"""Which task reads what: whole partitions, or even ranges of offsets where that is asked for.
 
-Shape: calculator. A task costs some milliseconds whatever it does, so small ranges share one, and
-large ones are cut. The same ranges always give the same plan.
+Shape: calculator. A partition stays in one task, because the order of its rows is that of their
+keys, and tasks run side by side: cut in two, it would reach a sink in any order. Only ``tasks_min``
+and ``rows_per_task_max`` cut. A task costs some milliseconds whatever it does, so small partitions
+share one. The same ranges always give the same plan.
 """
 
+import heapq
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from goqueue.spark.connector.options import Offsets
+from goqueue.spark.connector.option_places import Offsets
 
-TASK_ROWS: Final = 500_000
-"""From this many rows on, another task costs less than it brings."""
 TASK_ROWS_MIN: Final = 25_000
 """Below this many rows, partitions share a task."""
 
@@ -55,23 +56,38 @@ def ranges_between(start: Offsets, end: Offsets) -> list[OffsetRange]:
 def share_out(
     ranges: Sequence[OffsetRange], *, tasks_min: int = 1, rows_per_task_max: int | None = None
 ) -> list[tuple[OffsetRange, ...]]:
-    """Cut ranges and put them together: all tasks have as many offsets, give or take one."""
-    rows = sum(one.rows for one in ranges)
-    if not rows:
+    """Give out the ranges of partitions: whole ones, unless more or smaller tasks are asked for."""
+    if not ranges:
         return []
-    partitions = len({(one.topic, one.partition) for one in ranges})
-    count = max(
-        tasks_min, _ceiling(rows, TASK_ROWS), min(partitions, _ceiling(rows, TASK_ROWS_MIN))
-    )
-    if rows_per_task_max is not None:
-        count = max(count, _ceiling(rows, rows_per_task_max))
-    count = min(count, rows)
-    return list(_deal(ranges, rows, count))
+    rows = sum(one.rows for one in ranges)
+    rows_max = rows if rows_per_task_max is None else rows_per_task_max
+    if tasks_min > len(ranges) or any(one.rows > rows_max for one in ranges):
+        count = max(
+            tasks_min, _ceiling(rows, rows_max), min(len(ranges), _ceiling(rows, TASK_ROWS_MIN))
+        )
+        return list(_deal(ranges, rows, min(count, rows)))
+    count = max(tasks_min, min(len(ranges), _ceiling(rows, TASK_ROWS_MIN)))
+    tasks = _gather(ranges, count)
+    if any(sum(one.rows for one in task) > rows_max for task in tasks):
+        return [(one,) for one in ranges]
+    return tasks
+
+
+def _gather(ranges: Sequence[OffsetRange], count: int) -> list[tuple[OffsetRange, ...]]:
+    """Put whole ranges into so many tasks: the largest first, each where there is least."""
+    hands: list[list[OffsetRange]] = [[] for _ in range(count)]
+    loads = [(0, number) for number in range(count)]
+    for one in sorted(ranges, key=lambda one: -one.rows):
+        load, number = loads[0]
+        hands[number].append(one)
+        heapq.heapreplace(loads, (load + one.rows, number))
+    return [tuple(sorted(hand, key=lambda one: (one.topic, one.partition))) for hand in hands]
 
 
 def _deal(
     ranges: Sequence[OffsetRange], rows: int, count: int
 ) -> Iterator[tuple[OffsetRange, ...]]:
+    """Cut ranges and put them together: all tasks have as many offsets, give or take one."""
     hand: list[OffsetRange] = []
     dealt = 0
     task = 1

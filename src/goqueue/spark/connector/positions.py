@@ -5,16 +5,16 @@ from typing import Protocol
 
 from goqueue.base.errors import OffsetOutOfRangeError, PartitionNotFoundError, TopicNotFoundError
 from goqueue.base.units import US_PER_MS
-from goqueue.client.chunk import Chunk
-from goqueue.spark.connector.options import (
+from goqueue.client.protocol.chunk import Chunk
+from goqueue.spark.connector.option_places import (
     EARLIEST,
     LATEST,
     TOPICS_MAX,
     Offsets,
-    OptionsError,
     Position,
-    ReadOptions,
+    Times,
 )
+from goqueue.spark.connector.options import OptionsError, ReadOptions
 from goqueue.spark.connector.planning import OffsetRange
 from goqueue.wire.calls import OffsetsPart
 
@@ -83,14 +83,22 @@ def _assigned(
 def starts(log: Log, options: ReadOptions, parts: Parts) -> Offsets:
     """Return the offset at which each partition begins to be read."""
     if options.start_ms is not None:
-        return _at_time(log, options, options.start_ms)
+        return _at_time(log, options, options.start_ms, is_needed=options.needs_start_time)
+    if options.start_times:
+        found = _at_times(
+            log, parts, options.start_times, is_needed=options.needs_start_time, name="starting"
+        )
+        return _resolve(found, parts, other=EARLIEST, name="startingOffsetsByTimestamp")
     return _resolve(options.start, parts, other=EARLIEST, name="startingOffsets")
 
 
 def ends(log: Log, options: ReadOptions, parts: Parts) -> Offsets:
     """Return the offset before which reading ends in each partition."""
     if options.end_ms is not None:
-        found = _at_time(log, options, options.end_ms)
+        found = _at_time(log, options, options.end_ms, is_needed=False)
+    elif options.end_times:
+        found = _at_times(log, parts, options.end_times, is_needed=False, name="ending")
+        found = _resolve(found, parts, other=LATEST, name="endingOffsetsByTimestamp")
     else:
         found = _resolve(options.end, parts, other=LATEST, name="endingOffsets")
     for topic, offsets in found.items():
@@ -113,12 +121,38 @@ def earliest(parts: Parts) -> Offsets:
     return _resolve(EARLIEST, parts, other=EARLIEST, name="")
 
 
-def _at_time(log: Log, options: ReadOptions, at_ms: int) -> Offsets:
+def _at_time(log: Log, options: ReadOptions, at_ms: int, *, is_needed: bool) -> Offsets:
     """Return the first offset at or after a time in each partition, its end if there is none."""
     return {
-        topic: {one.partition: place_of(one) for one in parts}
+        topic: {one.partition: _late_place(topic, one, at_ms, is_needed=is_needed) for one in parts}
         for topic, parts in chosen_parts(log, options, at_us=at_ms * US_PER_MS).items()
     }
+
+
+def _at_times(log: Log, parts: Parts, times: Times, *, is_needed: bool, name: str) -> Offsets:
+    """Return the same for a time of each partition; those that are not named are left out."""
+    unread = sorted(set(times) - set(parts))
+    if unread:
+        raise OptionsError(f"{name}OffsetsByTimestamp: {', '.join(unread)}: not to be read")
+    found: Offsets = {}
+    for topic, given in times.items():
+        offsets = found[topic] = {}
+        for at_ms in set(given.values()):
+            there = {one.partition: one for one in log.offsets(topic, at_us=at_ms * US_PER_MS)}
+            for partition in (number for number, time in given.items() if time == at_ms):
+                # A partition that is not there is named by whoever resolves the offsets.
+                part = there.get(partition, OffsetsPart(partition, 0, 0, 0))
+                offsets[partition] = _late_place(topic, part, at_ms, is_needed=is_needed)
+    return found
+
+
+def _late_place(topic: str, part: OffsetsPart, at_ms: int, *, is_needed: bool) -> int:
+    if is_needed and part.offset < 0:
+        raise OffsetOutOfRangeError(
+            f"{topic}/{part.partition} has no message at or after {at_ms};"
+            " startingOffsetsByTimestampStrategy=latest begins at its end"
+        )
+    return place_of(part)
 
 
 def place_of(part: OffsetsPart) -> int:

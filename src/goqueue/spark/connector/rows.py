@@ -6,8 +6,8 @@ from typing import Final
 import pyarrow as pa
 
 from goqueue.base.units import MiB
-from goqueue.client.arrow import Columns
-from goqueue.client.chunk import Chunk
+from goqueue.client.protocol.arrow import Columns
+from goqueue.client.protocol.chunk import Chunk
 
 GATHERED_ROWS: Final = 8_192
 GATHERED_BYTES_MAX: Final = 4 * MiB

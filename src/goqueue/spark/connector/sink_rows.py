@@ -24,6 +24,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from goqueue import Priority
 from goqueue.base.errors import InvalidRequestError, PartitionNotFoundError
 from goqueue.base.limits import PRIORITIES
 from goqueue.base.names import check_name
@@ -37,7 +38,6 @@ from goqueue.core.record.batch import (
     SCHEMAS,
     TIMESTAMP_TYPE,
 )
-from goqueue.core.record.message import Priority
 from goqueue.spark.connector.options import OptionsError
 
 _TEXT: Final = (StringType, BinaryType)

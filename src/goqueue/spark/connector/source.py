@@ -17,7 +17,13 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from goqueue.spark.connector.columns import check_schema, full_schema
-from goqueue.spark.connector.options import OptionsError, ReadOptions, read_options, write_options
+from goqueue.spark.connector.options import (
+    OptionsError,
+    ReadOptions,
+    check_source,
+    read_options,
+    write_options,
+)
 
 if TYPE_CHECKING:
     from goqueue.spark.connector.typed.columns import TypedColumns
@@ -35,7 +41,8 @@ class GoQueueDataSource(DataSource):
         return "goqueue"
 
     def schema(self) -> StructType:
-        """Return every column there is."""
+        """Return every column there is; where nothing is to be read, say so already now."""
+        check_source(self.options)
         has_headers = self.options.get("includeheaders", "true") != "false"
         return full_schema(has_headers=has_headers, typed=self._typed_columns())
 

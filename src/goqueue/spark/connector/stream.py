@@ -12,14 +12,15 @@ from pyspark.sql.streaming.datasource import (
     ReadLimit,
     ReadMaxBytes,
     ReadMaxRows,
+    ReadMinRows,
     SupportsTriggerAvailableNow,
 )
 from pyspark.sql.types import StructType
 
 from goqueue.base.errors import DataLossError
 from goqueue.spark.connector.broker import Broker
-from goqueue.spark.connector.filters import Pushed
-from goqueue.spark.connector.options import Offsets, ReadOptions
+from goqueue.spark.connector.option_places import Offsets
+from goqueue.spark.connector.options import ReadOptions
 from goqueue.spark.connector.planning import (
     admit,
     from_json,
@@ -56,6 +57,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._broker = Broker(options.connection)
         self._target: Offsets | None = None
         self._newest: Offsets = {}
+        self._triggered_s: float | None = None
 
     # Where the stream stands.
 
@@ -70,6 +72,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxRows(self._options.rows_per_trigger_max)
         if self._options.bytes_per_trigger_max is not None:
             return ReadMaxBytes(self._options.bytes_per_trigger_max)
+        if self._options.rows_per_trigger_min is not None:
+            return ReadMinRows(self._options.rows_per_trigger_min)
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
@@ -79,11 +83,30 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802 - Spark's name
         """Return how far the next micro-batch goes; wait a moment if there is nothing new."""
         begin = from_json(start)
-        end = self._target if self._target is not None else self._news(begin)
+        rows_min = self._rows_min(limit)
+        end = self._target if self._target is not None else self._news(begin, rows_min)
         self._newest = end
         if self._options.is_loss_fatal:
             check_loss(begin, end)
+        rows = rows_between(begin, end)
+        if rows < rows_min and not self._is_overdue():
+            return start
+        if rows:
+            self._triggered_s = time.monotonic()
         return to_json(admit(begin, end, rows_max=self._rows_max(limit)))
+
+    def _rows_min(self, limit: ReadLimit) -> int:
+        """Return how many rows are worth a micro-batch; what is there now is taken anyway."""
+        if self._target is not None or isinstance(limit, ReadAllAvailable):
+            return 1
+        return self._options.rows_per_trigger_min or 1
+
+    def _is_overdue(self) -> bool:
+        """Tell whether the last micro-batch is so long ago that fewer rows will do, too."""
+        if self._options.rows_per_trigger_min is None or self._triggered_s is None:
+            return True
+        passed_ms = (time.monotonic() - self._triggered_s) * 1_000
+        return passed_ms >= self._options.trigger_delay_max_ms
 
     def reportLatestOffset(self) -> Json | None:  # noqa: N802 - Spark's name
         """Return the end of the log, from which Spark works out the lag."""
@@ -92,14 +115,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _ends(self) -> Offsets:
         return latest(chosen_parts(self._broker, self._options))
 
-    def _news(self, begin: Offsets) -> Offsets:
-        """Return the end of the log, later than ``begin`` if it moves within a moment."""
+    def _news(self, begin: Offsets, rows_min: int) -> Offsets:
+        """Return the end of the log, so much later than ``begin`` if it moves within a moment."""
         deadline = time.monotonic() + IDLE_MS / 1_000
         while True:
             end = self._ends()
-            if rows_between(begin, end) or time.monotonic() >= deadline:
+            rows = rows_between(begin, end)
+            if rows >= rows_min or time.monotonic() >= deadline or (rows and self._is_overdue()):
                 return end
-            if len(end) == 1:
+            # A trickle would end each wait at once, so those who want more look now and then.
+            if len(end) == 1 and not rows:
                 topic, ends = next(iter(end.items()))
                 self._broker.wait(topic, ends, wait_ms=IDLE_MS)
             else:
@@ -147,7 +172,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             schema=self._schema,
             typed=self._typed,
             is_loss_fatal=self._options.is_loss_fatal,
-            pushed=Pushed(),
         ).read(partition)
 
     def commit(self, end: Json) -> None:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from goqueue.client.arrow import SCHEMA
-from goqueue.spark.connector.filters import Pushed
+from goqueue.client.protocol.arrow import SCHEMA
 from goqueue.spark.connector.logs import open_log
 from goqueue.spark.connector.options import Connection
 from goqueue.spark.connector.planning import OffsetRange
@@ -45,7 +44,6 @@ class TaskReading:
     schema: pa.Schema
     typed: "TypedColumns | None" = None
     is_loss_fatal: bool
-    pushed: Pushed
 
     def read(self, task: Task) -> Iterator[pa.RecordBatch]:
         """Yield what a task has to read."""
@@ -55,10 +53,7 @@ class TaskReading:
         calm_collector()
         for wanted in task.ranges:
             chunks = log.chunks(wanted, is_loss_fatal=self.is_loss_fatal)
-            for batch in mapping.batches_in(chunks):
-                rows = self.pushed.rows_of(batch)
-                if not rows.num_rows:
-                    continue
+            for rows in mapping.batches_in(chunks):
                 if typed is None:
                     yield with_schema(rows, self.schema)
                 else:

@@ -7,7 +7,7 @@ from typing import Final
 
 from goqueue.base.errors import ConnectionLostError, GoQueueError
 from goqueue.base.limits import TX_HEARTBEAT_MS
-from goqueue.client.transaction_detached import Detached, who_of, whos_of
+from goqueue.client.tx.detached import Detached, who_of, whos_of
 from goqueue.spark.connector.broker import Broker
 from goqueue.spark.connector.options import Connection
 from goqueue.wire import calls, tx_calls

@@ -8,6 +8,7 @@ finds its token there and changes nothing.
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -20,8 +21,8 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from goqueue.base.errors import InvalidTransactionStateError
-from goqueue.client.batch_sender import BatchSender
-from goqueue.client.transaction_detached import Detached
+from goqueue.client.producer.batch_sender import BatchSender
+from goqueue.client.tx.detached import Detached
 from goqueue.spark.connector.broker import POOL, Broker
 from goqueue.spark.connector.options import WriteOptions
 from goqueue.spark.connector.rows import gathered
@@ -85,6 +86,9 @@ class TaskWriting:
         check_columns(schema, topic=options.topic)
         self._options = options
         self._app_id = app_id
+        if options.topic is not None:
+            # Once on the driver and before any task, which would be tried several times.
+            self._partition_count(Broker(options.connection), options.topic)
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> Written:
         """Write what a task has, and say so."""
@@ -118,7 +122,7 @@ class TaskWriting:
         identity: calls.ProducerIdentity,
         transaction: calls.Transaction | None,
     ) -> int:
-        mapping = SinkRows(self._options.topic, broker.partition_count)
+        mapping = SinkRows(self._options.topic, partial(self._partition_count, broker))
         with POOL.link(self._options.connection) as link:
             sender = BatchSender(
                 link,
@@ -132,6 +136,9 @@ class TaskWriting:
                     sender.send(topic, rows, partitions)
             sender.flush()
         return sender.rows
+
+    def _partition_count(self, broker: Broker, topic: str) -> int:
+        return broker.partition_count(topic, partitions_made=self._options.partitions_made)
 
 
 def task_id(app_id: str, partition: int, attempt: int) -> str:

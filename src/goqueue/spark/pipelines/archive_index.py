@@ -12,7 +12,7 @@ from typing import Final
 
 import pyarrow.parquet as pq
 
-from goqueue.spark.connector.options import Offsets
+from goqueue.spark.connector.option_places import Offsets
 from goqueue.spark.pipelines.lake import Lake, LakeError
 
 NEEDED: Final = ("partition", "offset", "timestamp", "value")

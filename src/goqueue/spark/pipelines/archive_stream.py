@@ -23,7 +23,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from goqueue.spark.connector.columns import SPARK_SCHEMA
-from goqueue.spark.connector.options import Offsets
+from goqueue.spark.connector.option_places import Offsets
 from goqueue.spark.connector.planning import OffsetRange, admit, from_json, ranges_between, to_json
 from goqueue.spark.pipelines.archive_index import ArchiveIndex, Span, ends_of, starts_of
 from goqueue.wire.times import parse_moment_us

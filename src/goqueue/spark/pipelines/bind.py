@@ -61,31 +61,46 @@ class Bound:
 
     raw: Mapping[str, "DataFrame"]
     clean: Mapping[str, "DataFrame"]
+    counted: Mapping[str, "DataFrame"]
+    """As they are read, with the rows that break a rule counted as they pass."""
     observations: Mapping[str, Any] = field(default_factory=dict)
     """Of a batch: what is counted for each part with rules."""
 
 
-def bind(loaded: Loaded, graph: Graph, around: Surroundings) -> Bound:
-    """Return all parts as DataFrames; nothing is read but schemas. Problems come all at once."""
-    raw: dict[str, DataFrame] = {}
-    clean: dict[str, DataFrame] = {}
+def bind(
+    loaded: Loaded,
+    graph: Graph,
+    around: Surroundings,
+    problems: list[Problem],
+    given: Bound | None = None,
+) -> Bound:
+    """Return the parts as DataFrames, and note why some are not; nothing is read but schemas.
+
+    What is ``given`` is taken as it is, and then rows that break a rule are not counted.
+    """
+    raw: dict[str, DataFrame] = dict(given.raw) if given else {}
+    clean: dict[str, DataFrame] = dict(given.clean) if given else {}
+    counted: dict[str, DataFrame] = dict(given.counted) if given else {}
+    for name, rows in clean.items():
+        rows.createOrReplaceTempView(name)
     observations: dict[str, Any] = {}
-    problems: list[Problem] = []
     for name in graph.order:
-        if any(one not in clean for one in graph.inputs[name]):
+        if name in clean or any(one not in clean for one in graph.inputs[name]):
             continue
         try:
             raw[name] = _part(loaded, graph, name, clean, around)
-            clean[name] = _ruled(graph, name, raw[name], observations)
+            is_counted = given is None
+            counted[name] = (
+                _counted(graph, name, raw[name], observations) if is_counted else raw[name]
+            )
+            clean[name] = kept(counted[name], name, graph.pipeline.expectations.get(name, ()))
             clean[name].createOrReplaceTempView(name)
         except PipelineError as error:
             problems += error.problems
         except Exception as error:  # noqa: BLE001 - Spark's, and those of the user's functions
             section = "sources" if name in graph.pipeline.sources else "transforms"
             problems.append(Problem(path=f"{section}.{name}", message=brief(error)))
-    if problems:
-        raise PipelineError(problems, name=f"pipeline {graph.pipeline.name}")
-    return Bound(raw=raw, clean=clean, observations=observations)
+    return Bound(raw=raw, clean=clean, counted=counted, observations=observations)
 
 
 def _part(
@@ -104,8 +119,10 @@ def _part(
     return _step(part, inputs, loaded, around, is_stream=name in graph.streams)
 
 
-def _ruled(graph: Graph, name: str, rows: "DataFrame", observations: dict[str, Any]) -> "DataFrame":
-    """Return a part with its rules kept, and the rows that break them counted."""
+def _counted(
+    graph: Graph, name: str, rows: "DataFrame", observations: dict[str, Any]
+) -> "DataFrame":
+    """Return a part with the rows that break its rules counted."""
     rules: Sequence[Expectation] = graph.pipeline.expectations.get(name, ())
     if not rules:
         return rows
@@ -117,13 +134,11 @@ def _ruled(graph: Graph, name: str, rows: "DataFrame", observations: dict[str, A
                 [Problem(path=f"expectations.{name}[{place}].that", message=brief(error))]
             ) from error
     if rows.isStreaming:
-        observed = rows.observe(f"{OBSERVED}{name}", *counts(rules))
-    else:
-        from pyspark.sql import Observation  # noqa: PLC0415 - only batches have them
+        return rows.observe(f"{OBSERVED}{name}", *counts(rules))
+    from pyspark.sql import Observation  # noqa: PLC0415 - only batches have them
 
-        observations[name] = Observation(f"{OBSERVED}{name}")
-        observed = rows.observe(observations[name], *counts(rules))
-    return kept(observed, name, rules)
+    observations[name] = Observation(f"{OBSERVED}{name}")
+    return rows.observe(observations[name], *counts(rules))
 
 
 # Sources.

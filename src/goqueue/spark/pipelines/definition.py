@@ -19,7 +19,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from goqueue.spark.pipelines.parse import parse
+from goqueue.spark.pipelines.parse import Parsed, parse, read
 from goqueue.spark.pipelines.spec import Pipeline
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -83,6 +83,10 @@ class Definition:
     def parse(self, *, default_name: str = "pipeline", folder: str = ".") -> Pipeline:
         """Return the pipeline, or raise PipelineError with all that is wrong with it."""
         return parse(self._raw, default_name=default_name, folder=folder)
+
+    def read(self, *, default_name: str = "pipeline", folder: str = ".") -> Parsed:
+        """Return the pipeline as far as it can be read, with what is wrong so far."""
+        return read(self._raw, default_name=default_name, folder=folder)
 
     def _add(self, section: str, name: str, fields: dict[str, Any]) -> None:
         parts = self._raw.setdefault(section, {})

@@ -15,9 +15,9 @@ def dlq_page(report: DlqReport) -> str:
         return page(title, [paragraph("There are none.")])
     assert report.first is not None, "there are some"
     assert report.last is not None, "there are some"
-    series: dict[str, dict[object, int]] = {}
+    series: dict[str, dict[datetime, int]] = {}
     for at, reason, count in report.timeline:
-        series.setdefault(reason, {})[at.strftime("%m-%d %H:%M")] = count
+        series.setdefault(reason, {})[at] = count
     width = format_duration_ms(report.step_seconds * SECOND_MS)
     by_reason: dict[str, float] = {}
     for line in report.reasons:
@@ -31,7 +31,8 @@ def dlq_page(report: DlqReport) -> str:
                 f" {when(report.last)} (UTC). Those that went back since are among them."
             ),
             plot(
-                f"When they died, by reason (each bar {width})", stacked_bars(series, label="dead")
+                f"When they died, by reason (each bar {width})",
+                stacked_bars(series, report.times, label="dead"),
             ),
             plot("Where and why", bars(by_reason, label="dead letters")),
             table("By topic and reason", ("topic", "reason", *_COUNTS), _rows(report.reasons)),

@@ -52,7 +52,16 @@ class DlqReport:
     errors: tuple[Line, ...]
     step_seconds: int
     timeline: tuple[tuple[datetime, str, int], ...]
-    """How many died for a reason in the time that begins so."""
+    """How many died for a reason in the time that begins so; times without any are left out."""
+
+    @property
+    def times(self) -> tuple[datetime, ...]:
+        """The beginning of every bar from the first to the last, also where nothing died."""
+        if not self.timeline:
+            return ()
+        step = timedelta(seconds=self.step_seconds)
+        first, last = self.timeline[0][0], self.timeline[-1][0]
+        return tuple(first + place * step for place in range((last - first) // step + 1))
 
 
 def report(around: Surroundings, dlqs: Sequence[str]) -> DlqReport:

@@ -13,6 +13,8 @@ _END: Final = re.compile(
 )
 _STATE: Final = re.compile(r"\s*SQLSTATE: \w{5}")
 _RAISED: Final = re.compile(r"^(?:[A-Za-z_][\w.]*\.)?([A-Z]\w*(?:Error|Exception|Failure)): (.*)$")
+_JAVA: Final = re.compile(r"^: (?:[\w$]+\.)*\w+(?:Exception|Error): (.*)$")
+"""What Java raised, in the line behind the exception by which Python tells of it."""
 _NOISE: Final = frozenset({"Py4JJavaError", "PythonException", "SparkException"})
 
 
@@ -43,6 +45,9 @@ def _last_raised(text: str) -> str:
             said = _STATE.sub("", "\n".join([match[2], *more])).strip()
             is_ours = match[1] in {"LakeError", "PipelineError", "OptionsError"}
             found = said if is_ours else f"{match[1]}: {said}"
+        java = _JAVA.match(line)
+        if java and not found:
+            found = _STATE.sub("", java[1]).strip()
     return found
 
 

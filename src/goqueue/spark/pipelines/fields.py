@@ -14,7 +14,7 @@ from goqueue.base.limits import (
     PIPELINE_SQL_CHARACTERS_MAX,
     PIPELINE_TEXT_CHARACTERS_MAX,
 )
-from goqueue.spark.pipelines.problems import Problems, nearest
+from goqueue.spark.pipelines.problems import Problems, close_to, nearest
 
 IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 INTERVAL: Final = re.compile(
@@ -53,6 +53,7 @@ class Fields:
         else:
             self.is_usable = True
         self._raw: Mapping[object, object] = raw
+        self._missing: list[str] = []
 
     def at(self, name: str) -> str:
         """Return the path of a field."""
@@ -61,6 +62,15 @@ class Fields:
     def has(self, name: str) -> bool:
         """Tell whether a field is given."""
         return name in self._raw
+
+    def take_for(self, *meant: str) -> None:
+        """Read mistyped fields as what they were probably meant to be, and note each."""
+        for key in list(self._raw):
+            if isinstance(key, str) and key not in meant:
+                close = close_to(key, meant)
+                if close and close not in self._raw:
+                    self.problems.unknown(self.at(key[:80]), "field", key, meant)
+                    self._raw = {close if one == key else one: it for one, it in self._raw.items()}
 
     def raw(self, name: str) -> object:
         """Return a field as it is written."""
@@ -72,7 +82,7 @@ class Fields:
         value = self.raw(name)
         if value is None:
             if required:
-                self.problems.add(self.at(name), "is required")
+                self._missing.append(name)
             return ""
         if isinstance(value, int | float) and not isinstance(value, bool):
             value = str(value)
@@ -148,7 +158,7 @@ class Fields:
         value = self.raw(name)
         if value is None:
             if required:
-                self.problems.add(self.at(name), "is required")
+                self._missing.append(name)
             return ()
         items = [value] if isinstance(value, str) else value
         if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
@@ -193,11 +203,15 @@ class Fields:
         return found
 
     def finish(self, known: tuple[str, ...] = ()) -> None:
-        """Note the fields nobody asked for."""
+        """Note the fields nobody asked for, and those that are required and not there."""
         names = {*self._asked, *known}
-        for key in self._raw:
-            if key not in names:
-                self.problems.unknown(self.at(str(key)[:80]), "field", str(key), names)
+        unknown = [str(key) for key in self._raw if key not in names]
+        for key in unknown:
+            self.problems.unknown(self.at(key[:80]), "field", key, names)
+        mistyped = {close_to(key, names) for key in unknown}
+        for name in self._missing:
+            if name not in mistyped:
+                self.problems.add(self.at(name), "is required")
 
 
 def check_identifier(name: object, path: str, problems: Problems) -> bool:

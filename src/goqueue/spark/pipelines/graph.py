@@ -3,8 +3,9 @@
 Shape: calculator.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 
 from goqueue.spark.pipelines.problems import Problems
 from goqueue.spark.pipelines.spec import (
@@ -55,32 +56,52 @@ class Graph:
 def plan(pipeline: Pipeline, mode: Mode) -> Graph:
     """Return how a pipeline hangs together, or raise PipelineError with all that does not fit."""
     problems = Problems()
-    inputs = _inputs(pipeline, problems)
-    problems.check(name=f"pipeline {pipeline.name}")
-    order = _order(inputs, pipeline, problems)
-    problems.check(name=f"pipeline {pipeline.name}")
-    streams = _streams(pipeline, inputs, order, mode)
-    graph = Graph(
-        pipeline=pipeline,
-        order=order,
-        inputs=inputs,
-        streams=streams,
-        unused=tuple(name for name in inputs if name not in order),
-    )
-    _check_rules(graph, problems)
-    if mode is not Mode.BATCH:
-        _check_streams(graph, problems)
+    graph = survey(pipeline, mode, problems)
     problems.check(name=f"pipeline {pipeline.name}")
     return graph
 
 
-def _inputs(pipeline: Pipeline, problems: Problems) -> dict[str, tuple[str, ...]]:
-    """Return who reads from whom; names are compared as SQL does, without capitals."""
-    known = {name.lower(): name for name in (*pipeline.sources, *pipeline.steps)}
-    inputs: dict[str, tuple[str, ...]] = dict.fromkeys(pipeline.sources, ())
+def survey(
+    pipeline: Pipeline, mode: Mode, problems: Problems, *, unreadable: Collection[str] = ()
+) -> Graph:
+    """Note all that does not fit together, and return what does.
+
+    What follows from a part that is unreadable, reads from nobody or from itself is left out: it
+    would only be the same problem once more.
+    """
+    inputs, faulty = _inputs(pipeline, unreadable, problems)
+    whole, circular = _without_circles(inputs, problems)
+    left_out = _descendants(whole, {*unreadable, *faulty, *circular})
+    needed = _order(whole, pipeline)
+    order = tuple(name for name in needed if name not in left_out)
+    graph = Graph(
+        pipeline=pipeline,
+        order=order,
+        inputs=whole,
+        streams=_streams(pipeline, whole, order, mode),
+        unused=tuple(name for name in whole if name not in needed),
+    )
+    _check_rules(graph, problems)
+    if mode is not Mode.BATCH:
+        _check_streams(graph, problems)
+    return graph
+
+
+def _inputs(
+    pipeline: Pipeline, unreadable: Collection[str], problems: Problems
+) -> tuple[dict[str, tuple[str, ...]], set[str]]:
+    """Return who reads from whom, and who reads from nobody there is.
+
+    Names are compared as SQL does, without capitals.
+    """
+    names = (*pipeline.sources, *pipeline.steps, *unreadable)
+    known = {name.lower(): name for name in names}
+    inputs: dict[str, tuple[str, ...]] = dict.fromkeys((*pipeline.sources, *unreadable), ())
+    faulty: set[str] = set()
     for step in pipeline.steps.values():
         for name in step.inputs:
             if name.lower() not in known:
+                faulty.add(step.name)
                 problems.unknown(
                     f"transforms.{step.name}.from", "source or transform", name, known.values()
                 )
@@ -93,29 +114,56 @@ def _inputs(pipeline: Pipeline, problems: Problems) -> dict[str, tuple[str, ...]
     for name in pipeline.expectations:
         if name not in inputs:
             problems.unknown(f"expectations.{name}", "source or transform", name, inputs)
-    return inputs
+    return inputs, faulty
 
 
-def _order(
-    inputs: Mapping[str, tuple[str, ...]], pipeline: Pipeline, problems: Problems
-) -> tuple[str, ...]:
-    """Return what the sinks need, inputs first; a circle is noted with everybody in it."""
+def _without_circles(
+    inputs: Mapping[str, tuple[str, ...]], problems: Problems
+) -> tuple[dict[str, tuple[str, ...]], set[str]]:
+    """Return who reads from whom with every circle cut, and who was in one; each is noted."""
+    whole = dict(inputs)
+    circular: set[str] = set()
+    while True:
+        try:
+            TopologicalSorter(whole).prepare()
+        except CycleError as error:
+            # It comes with its first part once more at the end, and each part is read by the next.
+            found: list[str] = error.args[1][:0:-1]
+        else:
+            return whole, circular
+        first = min(range(len(found)), key=lambda place: list(whole).index(found[place]))
+        circle = [*found[first:], *found[:first], found[first]]
+        problems.add(f"transforms.{circle[0]}", f"reads from itself: {' <- '.join(circle)}")
+        circular |= set(circle)
+        whole[circle[0]] = tuple(one for one in whole[circle[0]] if one != circle[1])
+
+
+def _descendants(inputs: Mapping[str, tuple[str, ...]], roots: set[str]) -> set[str]:
+    """Return some parts with all that read from them, near or far."""
+    found = set(roots)
+    for name in TopologicalSorter(inputs).static_order():
+        if any(one in found for one in inputs[name]):
+            found.add(name)
+    return found
+
+
+def _order(inputs: Mapping[str, tuple[str, ...]], pipeline: Pipeline) -> tuple[str, ...]:
+    """Return what the sinks need, inputs first."""
     order: dict[str, None] = {}
-    for sink in pipeline.sinks.values():
-        _visit(sink.input, inputs, order, problems)
+    wanted = [sink.input for sink in pipeline.sinks.values()]
     # Expectations with a quarantine write to a topic, so they need their part, too.
-    for name, rules in pipeline.expectations.items():
-        if any(rule.otherwise is Otherwise.QUARANTINE for rule in rules):
-            _visit(name, inputs, order, problems)
+    wanted += [
+        name
+        for name, rules in pipeline.expectations.items()
+        if any(rule.otherwise is Otherwise.QUARANTINE for rule in rules)
+    ]
+    for name in wanted:
+        if name in inputs:
+            _visit(name, inputs, order)
     return tuple(order)
 
 
-def _visit(
-    start: str,
-    inputs: Mapping[str, tuple[str, ...]],
-    order: dict[str, None],
-    problems: Problems,
-) -> None:
+def _visit(start: str, inputs: Mapping[str, tuple[str, ...]], order: dict[str, None]) -> None:
     """Walk down from a part without recursion: a chain may be as long as a pipeline."""
     path = [start]
     pending = {start: list(reversed(inputs[start]))}
@@ -129,10 +177,6 @@ def _visit(
             path.pop()
             continue
         child = pending[top].pop()
-        if child in path:
-            circle = [*path[path.index(child) :], child]
-            problems.add(f"transforms.{child}", f"reads from itself: {' <- '.join(circle)}")
-            return
         if child not in order:
             path.append(child)
             pending.setdefault(child, list(reversed(inputs[child])))
@@ -157,6 +201,8 @@ def _streams(
 
 def _check_rules(graph: Graph, problems: Problems) -> None:
     for name, rules in graph.pipeline.expectations.items():
+        if name not in graph.order and name not in graph.unused:
+            continue
         for place, rule in enumerate(rules):
             if rule.otherwise is not Otherwise.QUARANTINE or rule.topic:
                 continue
@@ -170,7 +216,7 @@ def _check_rules(graph: Graph, problems: Problems) -> None:
 
 def _check_streams(graph: Graph, problems: Problems) -> None:
     for sink in graph.pipeline.sinks.values():
-        if sink.input not in graph.streams:
+        if sink.input in graph.order and sink.input not in graph.streams:
             problems.add(
                 f"sinks.{sink.name}",
                 f"{sink.input} is no stream",

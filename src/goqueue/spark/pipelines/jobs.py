@@ -2,23 +2,20 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from goqueue.spark.pipelines.bind import Surroundings
 from goqueue.spark.pipelines.lake_read import read_lake
 from goqueue.spark.pipelines.load import Loaded, parse_text
 from goqueue.spark.pipelines.run import RunOptions, run
 from goqueue.spark.pipelines.spec import Mode, Pipeline
-from goqueue.spark.pipelines.templates import fill
+from goqueue.spark.pipelines.templates import fill, replay_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from goqueue.spark.pipelines.state import RunState
-
-DIGEST_CHARACTERS: Final = 8
 
 
 def pipeline_of(kind: str, blanks: Mapping[str, str], *, folder: str = ".") -> Pipeline:
@@ -90,13 +87,6 @@ def replay(
     paced = replace(pipeline, trigger="1 second")
     chosen = replace(options or RunOptions(), mode=Mode.CONTINUOUS, is_over_when_idle=True)
     return run(Loaded(pipeline=paced), around, chosen)
-
-
-def replay_name(blanks: Mapping[str, str]) -> str:
-    """Return a name for a replay that is the same for the same one only."""
-    chosen = "\0".join(f"{name}={value}" for name, value in sorted(blanks.items()))
-    digest = blake2b(chosen.encode(), digest_size=DIGEST_CHARACTERS // 2).hexdigest()
-    return f"replay-{digest}"
 
 
 def replay_rows(around: Surroundings, blanks: Mapping[str, str]) -> "DataFrame":

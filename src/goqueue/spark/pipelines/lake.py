@@ -24,7 +24,7 @@ from typing import Any, Final
 import msgspec
 
 from goqueue.base.errors import GoQueueError
-from goqueue.spark.pipelines.state import write_atomically
+from goqueue.spark.pipelines.atomic import write_atomically
 
 INSIDE: Final = "_goqueue"
 SUFFIX: Final = ".parquet"

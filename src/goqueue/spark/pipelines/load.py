@@ -13,8 +13,10 @@ import yaml
 
 from goqueue.base.limits import PIPELINE_FILE_BYTES_MAX
 from goqueue.spark.pipelines.definition import Definition
-from goqueue.spark.pipelines.parse import parse
-from goqueue.spark.pipelines.problems import PipelineError, Problem, nearest
+from goqueue.spark.pipelines.fields import IDENTIFIER
+from goqueue.spark.pipelines.parse import Parsed, check, parse
+from goqueue.spark.pipelines.parse import read as read_parts
+from goqueue.spark.pipelines.problems import PipelineError, Problem, Problems, nearest
 from goqueue.spark.pipelines.spec import Pipeline, PythonStep
 
 SUFFIXES: Final = (".yaml", ".yml", ".py")
@@ -27,6 +29,19 @@ class Loaded:
 
     pipeline: Pipeline
     functions: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileReading:
+    """A pipeline file as far as it can be read, and what is wrong with it so far."""
+
+    loaded: Loaded
+    parsed: Parsed
+
+    @property
+    def problems(self) -> Problems:
+        """Return the list, to be gone on with."""
+        return self.parsed.problems
 
 
 class _Loader(yaml.SafeLoader):
@@ -49,7 +64,14 @@ _Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping
 
 
 def load(path: Path) -> Loaded:
-    """Return the pipeline of a file, or raise PipelineError."""
+    """Return the pipeline of a file, or raise PipelineError with all that is wrong with it."""
+    reading = read(path)
+    check(reading.parsed)
+    return reading.loaded
+
+
+def read(path: Path) -> FileReading:
+    """Return what a file says; only a file that is no pipeline at all raises PipelineError."""
     if path.suffix not in SUFFIXES:
         raise _wrong(path, f"must end in {', '.join(SUFFIXES)}")
     try:
@@ -62,10 +84,15 @@ def load(path: Path) -> Loaded:
     folder = str(path.resolve().parent)
     if path.suffix == ".py":
         definition = _definition(path)
-        pipeline = definition.parse(default_name=path.stem, folder=folder)
-        return Loaded(pipeline=pipeline, functions=_functions(pipeline, definition.functions))
-    pipeline = parse(_yaml(path, content), default_name=path.stem, folder=folder)
-    return Loaded(pipeline=pipeline, functions=_functions(pipeline, {}))
+        parsed = definition.read(default_name=path.stem, folder=folder)
+        return _with_functions(parsed, definition.functions)
+    parsed = read_parts(_yaml(path, content), default_name=path.stem, folder=folder)
+    return _with_functions(parsed, {})
+
+
+def _with_functions(parsed: Parsed, given: Mapping[str, Callable[..., Any]]) -> FileReading:
+    functions = _functions(parsed.pipeline, given, parsed.problems)
+    return FileReading(loaded=Loaded(pipeline=parsed.pipeline, functions=functions), parsed=parsed)
 
 
 def parse_text(text: str, *, default_name: str = "pipeline", folder: str = ".") -> Pipeline:
@@ -91,23 +118,20 @@ def _definition(path: Path) -> Definition:
 
 
 def _functions(
-    pipeline: Pipeline, given: Mapping[str, Callable[..., Any]]
+    pipeline: Pipeline, given: Mapping[str, Callable[..., Any]], problems: Problems
 ) -> dict[str, Callable[..., Any]]:
     """Return the functions of all Python steps, loading those that are in other files."""
     found: dict[str, Callable[..., Any]] = {}
-    problems: list[Problem] = []
     for step in pipeline.steps.values():
         if not isinstance(step, PythonStep):
+            continue
+        if IDENTIFIER.fullmatch(step.function.rpartition(":")[2]) is None:
             continue
         try:
             found[step.name] = _function(pipeline, step, given)
         except PipelineError as error:
-            problems += [
-                Problem(path=f"transforms.{step.name}.python", message=str(one), hint="")
-                for one in error.problems
-            ]
-    if problems:
-        raise PipelineError(problems, name=f"pipeline {pipeline.name}")
+            for one in error.problems:
+                problems.add(f"transforms.{step.name}.python", str(one))
     return found
 
 

@@ -2,36 +2,70 @@
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from goqueue.base.limits import PIPELINE_NAME_CHARACTERS_MAX, PIPELINE_PARTS_MAX
 from goqueue.spark.pipelines.fields import Fields, check_identifier, kind_of
+from goqueue.spark.pipelines.graph import survey
 from goqueue.spark.pipelines.parse_rules import parse_expectations
 from goqueue.spark.pipelines.parse_sinks import parse_sink
 from goqueue.spark.pipelines.parse_sources import parse_source
 from goqueue.spark.pipelines.parse_steps import parse_step
 from goqueue.spark.pipelines.problems import Problems
-from goqueue.spark.pipelines.spec import Pipeline, Sink, Source, Step
+from goqueue.spark.pipelines.spec import Mode, Pipeline, Sink, Source, Step
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*", re.ASCII)
 SECTIONS: Final = ("sources", "transforms", "expectations", "sinks")
+HEAD: Final = ("name", "description", "servers", "trigger", "conf")
 
 Part = TypeVar("Part")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parsed:
+    """A pipeline as far as it could be read, and what is wrong with it so far."""
+
+    pipeline: Pipeline
+    unreadable: frozenset[str]
+    """Sources and transforms that are there, but not in the pipeline."""
+    problems: Problems
+
+
 def parse(raw: object, *, default_name: str, folder: str = ".") -> Pipeline:
     """Return the pipeline, or raise PipelineError with all that is wrong with it."""
+    parsed = read(raw, default_name=default_name, folder=folder)
+    check(parsed)
+    return parsed.pipeline
+
+
+def check(parsed: Parsed) -> None:
+    """Raise what is wrong with a pipeline, with what does not fit together in it."""
+    if parsed.problems.found:
+        survey(parsed.pipeline, Mode.BATCH, parsed.problems, unreadable=parsed.unreadable)
+    parsed.problems.check(name=f"pipeline {parsed.pipeline.name}")
+
+
+def read(raw: object, *, default_name: str, folder: str = ".") -> Parsed:
+    """Return what can be read of a pipeline; only what is none at all raises PipelineError."""
     problems = Problems()
     fields = Fields(raw, "", problems)
     if not fields.is_usable:
         problems.found[-1:] = []
         problems.add("", f"a pipeline is a mapping with sources and sinks, not {kind_of(raw)}")
         problems.check(name=default_name)
+    fields.take_for(*SECTIONS, *HEAD)
     name = _name(fields, default_name)
     pipeline = _parts(fields, name, folder)
     fields.finish()
-    problems.check(name=f"pipeline {name}")
-    return pipeline
+    there = {*_names(fields, "sources"), *_names(fields, "transforms")}
+    readable = {*pipeline.sources, *pipeline.steps}
+    return Parsed(pipeline=pipeline, unreadable=frozenset(there - readable), problems=problems)
+
+
+def _names(fields: Fields, section: str) -> list[str]:
+    raw = fields.raw(section)
+    return [str(name) for name in raw] if isinstance(raw, Mapping) else []
 
 
 def _name(fields: Fields, default: str) -> str:
@@ -49,10 +83,9 @@ def _name(fields: Fields, default: str) -> str:
 def _parts(fields: Fields, name: str, folder: str) -> Pipeline:
     problems = fields.problems
     sources: dict[str, Source] = _section(fields, "sources", parse_source)
-    raw_steps = fields.raw("transforms")
-    known = {*sources, *(raw_steps if isinstance(raw_steps, Mapping) else ())}
+    known = {*_names(fields, "sources"), *_names(fields, "transforms")}
     steps: dict[str, Step] = _section(
-        fields, "transforms", lambda at, one: parse_step(at, one, {str(key) for key in known})
+        fields, "transforms", lambda at, one: parse_step(at, one, known)
     )
     sinks: dict[str, Sink] = _section(fields, "sinks", parse_sink)
     if not sources and not fields.has("sources"):

@@ -46,7 +46,9 @@ def parse_source(fields: Fields, name: str) -> Source | None:
 
 
 def one_of(fields: Fields, kinds: tuple[str, ...], *, noun: str) -> str | None:
-    """Return which of some fields is given; exactly one must be."""
+    """Return which of some fields is given; exactly one must be, be it mistyped."""
+    if not any(fields.has(kind) for kind in kinds):
+        fields.take_for(*kinds)
     given = [kind for kind in kinds if fields.has(kind)]
     if len(given) == 1:
         return given[0]

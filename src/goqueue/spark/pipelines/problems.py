@@ -56,12 +56,18 @@ class Problems:
             raise PipelineError(self.found, name=name)
 
 
+def close_to(name: str, known: Iterable[str]) -> str:
+    """Return the known name that is probably meant, or nothing."""
+    close = get_close_matches(name, sorted(known), n=1, cutoff=0.6)
+    return close[0] if close else ""
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return a hint: the known name that is meant, or those there are."""
     names = sorted(known)
-    close = get_close_matches(name, names, n=1, cutoff=0.6)
+    close = close_to(name, names)
     if close:
-        return f"did you mean {close[0]!r}?"
+        return f"did you mean {close!r}?"
     if not names:
         return "there are none"
     more = ", …" if len(names) > _NAMES_SHOWN_MAX else ""

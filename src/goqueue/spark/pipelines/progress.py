@@ -22,6 +22,8 @@ class Figures:
     batch_ms: int = 0
     lag_rows: int | None = None
     """Rows in the sources and not read yet; None where a source does not tell."""
+    late_rows: int = 0
+    """Rows that windows and dedups left out since the run began, older than the watermark."""
     violations: Mapping[str, int] = field(default_factory=dict)
     """Broken rules since the run began, by ``part.rule``."""
     seen: Mapping[str, int] = field(default_factory=dict)
@@ -43,6 +45,7 @@ def advance(figures: Figures, progress: Mapping[str, Any]) -> Figures:
         rows_per_second=_rate(progress),
         batch_ms=_duration_ms(progress) if rows else figures.batch_ms,
         lag_rows=lag_of(progress),
+        late_rows=figures.late_rows + (late_of(progress) if is_new else 0),
         violations=_add(figures.violations, observed, "v") if is_new else figures.violations,
         seen=_add(figures.seen, observed, "n") if is_new else figures.seen,
         state="running",
@@ -79,6 +82,15 @@ def _add(
                 key = part if letter == "n" else f"{part}.{column.removeprefix('v_')}"
                 total[key] = total.get(key, 0) + int(value)
     return total
+
+
+def late_of(progress: Mapping[str, Any]) -> int:
+    """Return how many rows of a batch came behind the watermark, as Spark counts them.
+
+    A window counts what is left of its rows after each task has summed up its own.
+    """
+    operators = progress.get("stateOperators") or ()
+    return sum(int(one.get("numRowsDroppedByWatermark") or 0) for one in operators)
 
 
 def lag_of(progress: Mapping[str, Any]) -> int | None:

@@ -6,11 +6,11 @@ is meant. What went back before, or was thrown away, does not go again: the brok
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from goqueue.base.errors import GoQueueError
 from goqueue.base.limits import REDRIVE_RUNS_MAX
-from goqueue.core.delivery.runs import runs_in
 from goqueue.spark.pipelines.bind import Surroundings
 from goqueue.spark.pipelines.failure import brief
 from goqueue.spark.pipelines.letters import VIEW, letters
@@ -77,12 +77,13 @@ def portions(places: Mapping[int, Sequence[int]], *, runs_max: int) -> Iterator[
     portion: Places = {}
     room = runs_max
     for partition, offsets in sorted(places.items()):
-        runs = runs_in(sorted(set(offsets)))
-        for start, end in zip(runs[::2], runs[1::2], strict=True):
+        # Neighbours are as far from their place in the row as one another.
+        numbered = enumerate(sorted(set(offsets)))
+        for _, run in groupby(numbered, lambda one: one[1] - one[0]):
             if not room:
                 yield portion
                 portion, room = {}, runs_max
-            portion.setdefault(partition, []).extend(range(start, end))
+            portion.setdefault(partition, []).extend(offset for _, offset in run)
             room -= 1
     if portion:
         yield portion

@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from html import escape
 from typing import Any, Final
 
@@ -60,18 +61,19 @@ def plot(title: str, svg: str) -> str:
     return f"<h2>{escape(title)}</h2><div class=plot>{svg}</div>"
 
 
-def stacked_bars(series: Mapping[str, Mapping[object, int]], *, label: str) -> str:
-    """Return bars over time, one colour for each series, as SVG."""
-    places = sorted({place for one in series.values() for place in one}, key=str)
+def stacked_bars(
+    series: Mapping[str, Mapping[datetime, int]], times: Sequence[datetime], *, label: str
+) -> str:
+    """Return bars over time, one colour for each series, as SVG; ``times`` are all there is."""
     figure, axes = _figure()
-    below = [0.0] * len(places)
-    numbers = range(len(places))
+    below = [0.0] * len(times)
+    numbers = range(len(times))
     for name, counts in series.items():
-        heights = [float(counts.get(place, 0)) for place in places]
+        heights = [float(counts.get(at, 0)) for at in times]
         axes.bar(numbers, heights, bottom=below, label=_plain(name), width=0.9)
         below = [low + high for low, high in zip(below, heights, strict=True)]
-    every = max(len(places) // 8, 1)
-    axes.set_xticks(list(numbers)[::every], [str(place) for place in places][::every])
+    every = max(len(times) // 8, 1)
+    axes.set_xticks(list(numbers)[::every], [f"{at:%m-%d %H:%M}" for at in times[::every]])
     axes.tick_params(axis="x", labelrotation=20, labelsize=8)
     axes.set_ylabel(label)
     axes.legend(fontsize=8)

@@ -1,10 +1,11 @@
-"""Running a pipeline: a query for each sink and each quarantine, watched until all are over."""
+"""Running a pipeline: queries for its sinks and quarantines, watched until all are over."""
 
 import os
 import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -13,17 +14,18 @@ import msgspec
 
 from goqueue.base.errors import GoQueueError
 from goqueue.base.units import SECOND_MS
-from goqueue.spark.pipelines.bind import Bound, Surroundings, bind
+from goqueue.spark.pipelines.bind import Bound, Surroundings
 from goqueue.spark.pipelines.failure import brief
-from goqueue.spark.pipelines.graph import Graph, plan
+from goqueue.spark.pipelines.graph import Graph
 from goqueue.spark.pipelines.lake import Lake
 from goqueue.spark.pipelines.lake_compaction import compact
 from goqueue.spark.pipelines.load import Loaded
-from goqueue.spark.pipelines.problems import PipelineError, Problem
+from goqueue.spark.pipelines.outputs import analyse, has_no_memory, outputs
 from goqueue.spark.pipelines.progress import Figures, advance
-from goqueue.spark.pipelines.rules import quarantined
-from goqueue.spark.pipelines.sinks import Place, check_sink, prepare_session, start, write
-from goqueue.spark.pipelines.spec import LakeSink, Mode, Otherwise, Sink, TopicSink
+from goqueue.spark.pipelines.shared import OutputTask, SharedWriter
+from goqueue.spark.pipelines.sharing import Reading, cuts_of, leavers, readings
+from goqueue.spark.pipelines.sinks import Place, prepare_session, start, write
+from goqueue.spark.pipelines.spec import LakeSink, Mode, Sink
 from goqueue.spark.pipelines.state import QueryState, RunState, StateFolder
 
 if TYPE_CHECKING:
@@ -37,7 +39,6 @@ STARTS_MAX: Final = 20
 SLOW_WORKER: Final = "Python worker failed to connect back"
 GRACE_S: Final = 5.0
 GRACE_POLL_S: Final = 0.01
-QUARANTINE: Final = "quarantine_"
 PROGRESS_KEPT: Final = 100
 
 Watch = Callable[[RunState], None]
@@ -60,61 +61,14 @@ class RunOptions:
     stop: threading.Event = field(default_factory=threading.Event)
     is_over_when_idle: bool = False
     """End a continuous run when everything there was is read."""
-
-
-def outputs(loaded: Loaded, graph: Graph, bound: Bound) -> dict[str, tuple[Sink, "DataFrame"]]:
-    """Return what is written: the rows of each sink, and those of each quarantine."""
-    found: dict[str, tuple[Sink, DataFrame]] = {}
-    for sink in graph.pipeline.sinks.values():
-        found[sink.name] = (sink, bound.clean[sink.input])
-    for part, rules in graph.pipeline.expectations.items():
-        if part not in graph.order or all(
-            rule.otherwise is not Otherwise.QUARANTINE for rule in rules
-        ):
-            continue
-        topics = [topic for one in graph.topics_behind(part) for topic in one.topics]
-        rows = quarantined(
-            bound.raw[part], part, rules, pipeline=loaded.pipeline.name, topics=topics
-        )
-        name = f"{QUARANTINE}{part}"
-        found[name] = (TopicSink(name=name, input=part, topic="*"), rows)
-    return found
-
-
-def analyse(loaded: Loaded, around: Surroundings, mode: Mode) -> tuple[Graph, Bound]:
-    """Have Spark look at everything without running it; raise PipelineError with all problems."""
-    graph = plan(loaded.pipeline, mode)
-    bound = bind(loaded, graph, around)
-    problems: list[Problem] = []
-    for name, (sink, rows) in outputs(loaded, graph, bound).items():
-        try:
-            shaped = check_sink(sink, rows)
-            if shaped.isStreaming:
-                _check_streaming(shaped, sink)
-        except Exception as error:  # noqa: BLE001 - Spark's own, of many classes
-            problems.append(Problem(path=f"sinks.{name}", message=brief(error)))
-    if problems:
-        raise PipelineError(problems, name=f"pipeline {loaded.pipeline.name}")
-    return graph, bound
-
-
-def _check_streaming(rows: "DataFrame", sink: Sink) -> None:
-    """Ask Spark whether it can run a query as a stream; only a session in this machine tells."""
-    frame: Any = rows
-    if not hasattr(frame, "_jdf"):
-        return
-    jvm = frame.sparkSession._jvm  # noqa: SLF001 - there is no other way without starting it
-    modes = jvm.org.apache.spark.sql.streaming.OutputMode
-    mode = {"append": modes.Append, "update": modes.Update, "complete": modes.Complete}
-    checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
-    analysed = frame._jdf.queryExecution().analyzed()  # noqa: SLF001
-    checker.checkForStreaming(analysed, mode[sink.output_mode.value]())
+    is_locked: bool = False
+    """The caller holds the lock of the state folder, so as to know before Spark is started."""
 
 
 def run(loaded: Loaded, around: Surroundings, options: RunOptions) -> RunState:
     """Run a pipeline until it is done or asked to stop; return how it ended."""
     folder = StateFolder(options.state_root.resolve(), loaded.pipeline.name)
-    with folder.lock():
+    with nullcontext() if options.is_locked else folder.lock():
         prepare_session(around.spark)
         running = _Running(loaded, around, options, folder)
         try:
@@ -151,6 +105,9 @@ class _Running:
         self._folder = folder
         self._figures: dict[str, Figures] = {}
         self._wanted: dict[str, tuple[Sink, DataFrame]] = {}
+        self._readings: dict[str, Reading] = {}
+        self._writers: dict[str, SharedWriter] = {}
+        self._streams: dict[str, DataFrame] = {}
         self._starts: dict[str, int] = {}
         self._reported_s = 0.0
         self._compacted_s = time.monotonic()
@@ -166,16 +123,17 @@ class _Running:
 
     def _prepare(self) -> tuple[Graph, Bound, dict[str, tuple[Sink, "DataFrame"]]]:
         graph, bound = analyse(self._loaded, self._around, self._options.mode)
-        return graph, bound, outputs(self._loaded, graph, bound)
+        return graph, bound, outputs(self._loaded, graph, bound, [])
 
     # Streams.
 
     def run_stream(self) -> None:
         """Start all queries and watch them."""
-        _, _, self._wanted = self._prepare()
+        graph, bound, self._wanted = self._prepare()
+        self._share(graph, bound)
         queries: dict[str, StreamingQuery] = {}
         try:
-            for name in self._wanted:
+            for name in self._readings:
                 self._figures[name] = Figures()
                 queries[name] = self._start(name)
             self._watch(queries)
@@ -188,11 +146,38 @@ class _Running:
         is_stopped = self._is_asked_to_stop()
         self.end("stopped" if is_stopped else "done")
 
+    def _share(self, graph: Graph, bound: Bound) -> None:
+        """Find out which outputs are read together, and make ready what writes them."""
+        shared, sinks = self._folder.shared, {name: one for name, (one, _) in self._wanted.items()}
+        plain = {name for name in graph.order if has_no_memory(bound.clean[name])}
+        for name, output, part in leavers(cuts_of(graph, sinks, plain), shared.all()):
+            shared.leave(name, output, part)
+        if not hasattr(self._around.spark, "_jvm"):
+            # Batches are handed to functions in another process there.
+            plain, sinks_alone = set(), set(sinks)
+        else:
+            sinks_alone = set(self._folder.alone())
+        together = shared.all()
+        for one in readings(graph, sinks, plain, alone=sinks_alone, together=together):
+            self._readings[one.name] = one
+            if one.is_shared:
+                place = self._place(shared.checkpoint(one.name))
+                members = shared.begin(one.name, list(one.outputs))
+                task = OutputTask(
+                    loaded=self._loaded, graph=graph, reading=one, members=members, place=place
+                )
+                self._writers[one.name] = SharedWriter(task)
+                self._streams[one.name] = bound.counted[one.part]
+
     def _start(self, name: str) -> "StreamingQuery":
-        sink, rows = self._wanted[name]
-        checkpoint = self._folder.checkpoint(name)
         self._starts[name] = self._starts.get(name, 0) + 1
-        return start(sink, rows, _place(self._loaded, self._around, self._options, checkpoint))
+        if name in self._writers:
+            return self._writers[name].start(self._streams[name])
+        sink, rows = self._wanted[name]
+        return start(sink, rows, self._place(self._folder.checkpoint(name)))
+
+    def _place(self, checkpoint: Path) -> Place:
+        return _place(self._loaded, self._around, self._options, checkpoint)
 
     def _watch(self, queries: dict[str, "StreamingQuery"]) -> None:
         while True:
@@ -230,8 +215,12 @@ class _Running:
             # Spark gives a Python process ten seconds to come up, however busy the machine is.
             return True
         text = brief(error)
-        self.state.queries.setdefault(name, QueryState()).error = text
-        raise PipelineFailedError(f"{name}: {text}")
+        writer = self._writers.get(name)
+        failed = (writer.failed if writer else "") or name
+        for output in self._readings[name].outputs:
+            if failed in {output, name}:
+                self.state.queries.setdefault(output, QueryState()).error = text
+        raise PipelineFailedError(f"{failed}: {text}")
 
     def _is_idle(self) -> bool:
         return all(one.lag_rows == 0 for one in self._figures.values())
@@ -296,7 +285,7 @@ class _Running:
         self._reported_s = time.monotonic()
         self.state.updated_ms = _now_ms()
         self.state.violations = self._violations()
-        for name, figures in self._figures.items():
+        for name, figures in self._by_output().items():
             before = self.state.queries.get(name, QueryState())
             self.state.queries[name] = QueryState(
                 state=figures.state,
@@ -305,16 +294,29 @@ class _Running:
                 batches=figures.batches,
                 batch_ms=figures.batch_ms,
                 lag_rows=figures.lag_rows,
+                late_rows=figures.late_rows,
                 error=before.error,
             )
         self._folder.write(self.state)
         self._options.watch(self.state)
 
+    def _by_output(self) -> dict[str, Figures]:
+        """Return how each output stands: as the query that writes it."""
+        found = dict(self._figures)
+        for name, reading in self._readings.items():
+            figures = found.pop(name, None)
+            if figures is not None:
+                found |= dict.fromkeys(reading.outputs, figures)
+        # In the order of the file, whoever is read together.
+        return {name: found[name] for name in (*self._wanted, *found) if name in found}
+
     def _violations(self) -> dict[str, int]:
         """Return the broken rules by name; every query that reads a part counts the same rows."""
         most: dict[str, int] = {}
-        for figures in self._figures.values():
-            for key, count in figures.violations.items():
+        counted = [figures.violations for figures in self._figures.values()]
+        counted += [dict(writer.violations) for writer in self._writers.values()]
+        for one in counted:
+            for key, count in one.items():
                 part, _, place = key.rpartition(".")
                 rule = self._loaded.pipeline.expectations[part][int(place)]
                 name = f"{part}: {rule.name}"
@@ -333,6 +335,7 @@ def _stop(query: "StreamingQuery") -> None:
 
 
 def _observed(observations: Mapping[str, Any]) -> dict[str, int]:
+    """Return what was counted in a batch, by ``part.rule``."""
     return {
         f"{part}.{column.removeprefix('v_')}": int(value)
         for part, one in observations.items()

@@ -1,6 +1,7 @@
 """Where rows go: topics, lakes, tables, Delta and the terminal, as streams and as batches."""
 
 import json
+import sys
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
+from goqueue.spark.delta import delta_missing
 from goqueue.spark.pipelines.bind import Surroundings, resolve
 from goqueue.spark.pipelines.lake import Lake, LakeError, Layout
 from goqueue.spark.pipelines.parse_sinks import MESSAGE_COLUMNS
@@ -83,17 +85,36 @@ def check_sink(sink: Sink, rows: "DataFrame") -> "DataFrame":
 
 def start(sink: Sink, rows: "DataFrame", place: Place) -> "StreamingQuery":
     """Start the query of a sink."""
-    writer = (
-        check_sink(sink, rows)
-        .writeStream.queryName(f"{place.pipeline}.{sink.name}")
-        .outputMode(sink.output_mode.value)
-        .option("checkpointLocation", str(place.checkpoint))
+    writer = streamed(check_sink(sink, rows), sink.name, place)
+    return _aimed(writer.outputMode(sink.output_mode.value), sink, place).start()
+
+
+def streamed(rows: "DataFrame", name: str, place: Place) -> "DataStreamWriter":
+    """Return what writes a stream, yet without a place to write to."""
+    writer = rows.writeStream.queryName(f"{place.pipeline}.{name}").option(
+        "checkpointLocation", str(place.checkpoint)
     )
     if place.mode is Mode.AVAILABLE_NOW:
-        writer = writer.trigger(availableNow=True)
-    else:
-        writer = writer.trigger(processingTime=place.trigger)
-    return _aimed(writer, sink, place).start()
+        return writer.trigger(availableNow=True)
+    return writer.trigger(processingTime=place.trigger)
+
+
+def write_once(sink: Sink, rows: "DataFrame", place: Place, *, writer: str, batch: int) -> None:
+    """Write a batch of a stream to a sink, unless it has had it from this writer."""
+    rows = check_sink(sink, rows)
+    match sink:
+        case TopicSink():
+            send_once(sink, rows, _topic_options(sink, place), writer=writer, batch=batch)
+        case LakeSink():
+            path = Path(resolve(sink.path, place.folder))
+            _add_to_lake(Lake(path), sink, rows, writer=writer, batch=batch)
+        case TableSink():
+            _merge(sink, rows, resolve(sink.path, place.folder), writer=writer, batch=batch)
+        case ConsoleSink():
+            sys.stdout.write(f"batch {batch} of {sink.name}\n")
+            rows.show(sink.rows, truncate=False)
+        case DeltaSink():
+            raise AssertionError("Delta has a query of its own")
 
 
 def _aimed(writer: "DataStreamWriter", sink: Sink, place: Place) -> "DataStreamWriter":
@@ -198,12 +219,19 @@ def topic_batches(
     """
 
     def send(rows: "DataFrame", batch: int) -> None:
-        once = {}
-        if sink.delivery is Delivery.EXACTLY_ONCE:
-            once = {"txnAppId": query_id(rows, checkpoint), "txnVersion": str(batch)}
-        rows.write.format("goqueue").mode("append").options(**options, **once).save()
+        send_once(sink, rows, options, writer=query_id(rows, checkpoint), batch=batch)
 
     return send
+
+
+def send_once(
+    sink: TopicSink, rows: "DataFrame", options: dict[str, str], *, writer: str, batch: int
+) -> None:
+    """Send a batch to a topic; again it changes nothing, if the sink is one for that."""
+    once = {}
+    if sink.delivery is Delivery.EXACTLY_ONCE:
+        once = {"txnAppId": writer, "txnVersion": str(batch)}
+    rows.write.format("goqueue").mode("append").options(**options, **once).save()
 
 
 # Lakes.
@@ -255,16 +283,18 @@ def table_batches(
     """Return what merges micro-batches into a table."""
 
     def merge(rows: "DataFrame", batch: int) -> None:
-        def build(current: Path | None, target: Path) -> None:
-            before = None if current is None else rows.sparkSession.read.parquet(str(current))
-            together = (
-                rows if before is None else before.unionByName(rows, allowMissingColumns=True)
-            )
-            _write_latest(sink, together, target)
-
-        Table(Path(path)).replace(query_id(rows, checkpoint), batch, build)
+        _merge(sink, rows, path, writer=query_id(rows, checkpoint), batch=batch)
 
     return merge
+
+
+def _merge(sink: TableSink, rows: "DataFrame", path: str, *, writer: str, batch: int) -> None:
+    def build(current: Path | None, target: Path) -> None:
+        before = None if current is None else rows.sparkSession.read.parquet(str(current))
+        together = rows if before is None else before.unionByName(rows, allowMissingColumns=True)
+        _write_latest(sink, together, target)
+
+    Table(Path(path)).replace(writer, batch, build)
 
 
 def _write_latest(sink: TableSink, rows: "DataFrame", target: Path) -> None:
@@ -300,7 +330,4 @@ def _check_delta(rows: "DataFrame") -> None:
         rows.sparkSession.read.format("delta").load("/goqueue/nowhere")
     except Exception as error:
         if DELTA_MISSING in str(error):
-            raise LakeError(
-                "this session has no Delta: start it with --conf spark.jars.packages=… of"
-                " delta-spark and its spark.sql.extensions, or use a lake: instead"
-            ) from error
+            raise LakeError(delta_missing()) from error

@@ -1,18 +1,20 @@
 """The folder of one pipeline: its checkpoints, who runs it, how it stands, and the wish to stop.
 
 ROOT/NAME/state.json        how it stands, written anew every second
-ROOT/NAME/lock              held by the process that runs it
+ROOT/NAME/lock              held by the process that runs it, and says which one that is
 ROOT/NAME/stop              somebody wishes it to stop
-ROOT/NAME/sinks/SINK/       the checkpoint of one query
+ROOT/NAME/sinks/SINK/       the checkpoint of a query with one output
+ROOT/NAME/shared/PART-1/    the checkpoint of a query with several, and which these are
 """
 
 import fcntl
 import os
 import shutil
-import tempfile
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -20,11 +22,14 @@ import msgspec
 
 from goqueue.base.errors import GoQueueError
 from goqueue.base.units import MiB
+from goqueue.spark.pipelines.atomic import write_atomically
+from goqueue.spark.pipelines.shared_state import SharedReadings
 
 DEFAULT_ROOT: Final = "pipelines-state"
 STATE_BYTES_MAX: Final = 4 * MiB
 LOCK_ATTEMPTS: Final = 5
 LOCK_PAUSE_S: Final = 0.05
+LOCK_CHARACTERS_MAX: Final = 500
 
 
 class PipelineRunningError(GoQueueError):
@@ -48,6 +53,7 @@ class QueryState(msgspec.Struct, kw_only=True, omit_defaults=False):
     batches: int = 0
     batch_ms: int = 0
     lag_rows: int | None = None
+    late_rows: int = 0
     error: str = ""
 
 
@@ -101,11 +107,18 @@ class StateFolder:
                     break
                 threading.Event().wait(LOCK_PAUSE_S)
             else:
-                raise PipelineRunningError(
-                    f"{self.name} runs already, see {self.path / 'state.json'}"
-                )
+                raise PipelineRunningError(self._who_runs())
+            file.truncate(0)
+            file.write(f"process {os.getpid()} on {socket.gethostname()}, since {_now()}\n")
+            file.flush()
             self.clear_stop()
             yield
+
+    def _who_runs(self) -> str:
+        with (self.path / "lock").open(errors="replace") as file:
+            who = file.read(LOCK_CHARACTERS_MAX).strip()
+        told = f": {who}" if who else ""
+        return f"{self.name} runs already{told}"
 
     def is_running(self) -> bool:
         """Tell whether some process holds the lock."""
@@ -154,11 +167,29 @@ class StateFolder:
             folder = self.path / "sinks" if sink is None else self.sink(sink)
             if folder.is_dir():
                 shutil.rmtree(folder)
+            if sink is None:
+                self.shared.clear()
+            else:
+                self.shared.forget(sink)
 
     def sinks(self) -> list[str]:
-        """Return the queries that have a checkpoint."""
+        """Return the outputs that have a checkpoint, of their own or with others."""
+        shared = [one for members in self.shared.all().values() for one in members]
+        return sorted({*self.alone(), *shared})
+
+    def alone(self) -> list[str]:
+        """Return the outputs that have a checkpoint of their own."""
         folder = self.path / "sinks"
         return sorted(one.name for one in folder.iterdir()) if folder.is_dir() else []
+
+    @property
+    def shared(self) -> SharedReadings:
+        """The readings that several outputs share."""
+        return SharedReadings(self.path)
+
+
+def _now() -> str:
+    return f"{datetime.now(UTC):%F %T} UTC"
 
 
 def _try_lock(file: IO[str]) -> bool:
@@ -176,20 +207,6 @@ def pipelines_in(root: Path) -> list[StateFolder]:
     return [
         StateFolder(root, one.name) for one in sorted(root.iterdir()) if (one / "lock").is_file()
     ]
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file so that a reader finds the old or the new one, also after a crash."""
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
 
 
 def plain(state: RunState) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from goqueue.spark.pipelines.state import write_atomically
+from goqueue.spark.pipelines.atomic import write_atomically
 
 VERSIONS_KEPT: Final = 2
 """The one before stays for those who read it when it was replaced."""

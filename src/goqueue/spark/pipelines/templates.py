@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from hashlib import blake2b
 from importlib.resources import files
 from typing import Final
 
@@ -11,6 +12,7 @@ from goqueue.base.limits import PIPELINE_TEXT_CHARACTERS_MAX
 from goqueue.spark.pipelines.problems import nearest
 
 _BLANK: Final = re.compile(r"\$\{(\w+)\}")
+DIGEST_CHARACTERS: Final = 8
 _LISTS: Final = frozenset({"topics"})
 _RAW: Final = frozenset({"where", "format", "rows_max"})
 """Blanks that are filled in as they are; all others become texts."""
@@ -110,3 +112,10 @@ def _write(name: str, value: str) -> str:
         if plain and value not in {"true", "false", "null", "yes", "no"}
         else json.dumps(value)
     )
+
+
+def replay_name(blanks: Mapping[str, str]) -> str:
+    """Return a name for a replay that is the same for the same one only."""
+    chosen = "\0".join(f"{name}={value}" for name, value in sorted(blanks.items()))
+    digest = blake2b(chosen.encode(), digest_size=DIGEST_CHARACTERS // 2).hexdigest()
+    return f"replay-{digest}"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from goqueue.base.limits import DLQ_RETENTION_MS
 from goqueue.core.dlq.names import dlq_of, is_dlq
 from goqueue.spark.pipelines.graph import Graph
-from goqueue.spark.pipelines.problems import Problems
+from goqueue.spark.pipelines.problems import Problems, nearest
 from goqueue.spark.pipelines.spec import Otherwise, TopicSink, TopicSource
 
 if TYPE_CHECKING:
@@ -69,8 +69,11 @@ def _sink_topics(graph: Graph, there: Mapping[str, int], problems: Problems) -> 
         if sink.partitions:
             new.append(NewTopic(name=sink.topic, partitions=sink.partitions, settings={}))
             continue
-        problems.unknown(f"sinks.{sink.name}", "topic", sink.topic, there)
-        problems.add(f"sinks.{sink.name}.partitions", "would make it", "for example partitions: 3")
+        problems.add(
+            f"sinks.{sink.name}",
+            f"there is no topic {sink.topic[:80]!a}",
+            f"{nearest(sink.topic, there)}; partitions: {NEW_PARTITIONS} would make it",
+        )
     return new
 
 

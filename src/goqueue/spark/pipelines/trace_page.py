@@ -14,7 +14,7 @@ def trace_page(report: TraceReport) -> str:
     """Return the page."""
     unreadable = f" {report.unreadable:,} lines were no spans." if report.unreadable else ""
     sections = [
-        paragraph(f"{report.spans:,} spans of about {report.traces:,} messages.{unreadable}"),
+        paragraph(f"{report.spans:,} spans of {report.traces:,} messages.{unreadable}"),
         table("From publish to ack", ("topic", "group", *_COLUMNS), _rows(report.end_to_end)),
         table("Stage by stage", ("topic", "event", *_COLUMNS), _rows(report.stages)),
     ]

@@ -69,7 +69,7 @@ def _count(rows: "DataFrame") -> TraceReport:
     whole: Any = rows.agg(
         F.count_if(good).alias("spans"),
         F.count_if(~good).alias("unreadable"),
-        F.approx_count_distinct(F.when(good, F.col("trace_id"))).alias("traces"),
+        F.count_distinct(F.when(good, F.col("trace_id"))).alias("traces"),
     ).first()
     spans = rows.where(good).drop("_corrupt")
     return TraceReport(

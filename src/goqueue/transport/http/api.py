@@ -1,10 +1,8 @@
 """Everything the HTTP API can do."""
 
-from goqueue.runtime.broker import Broker
+from goqueue.service.service import Service
 from goqueue.transport.http.ack import AckRoutes
 from goqueue.transport.http.ack_batch import AckBatchRoutes
-from goqueue.transport.http.ack_stats import ReliabilityRoutes
-from goqueue.transport.http.admin import AdminRoutes
 from goqueue.transport.http.confluent import ConfluentRoutes
 from goqueue.transport.http.cooperative import CooperativeRoutes
 from goqueue.transport.http.delayed import DelayedRoutes
@@ -24,27 +22,25 @@ from goqueue.transport.http.traces import TraceRoutes
 from goqueue.transport.http.transactions import TransactionRoutes
 
 
-def operations(broker: Broker) -> tuple[Operation, ...]:
+def operations(service: Service) -> tuple[Operation, ...]:
     """Return every operation on a broker, the busiest first: routes are tried in this order."""
     described = (
-        *MessageRoutes(broker).operations(),
-        *PollRoutes(broker).operations(),
-        *AckBatchRoutes(broker).operations(),
-        *AckRoutes(broker).operations(),
-        *ReadingRoutes(broker).operations(),
-        *OffsetRoutes(broker).operations(),
-        *GroupRoutes(broker).operations(),
-        *CooperativeRoutes(broker).operations(),
-        *TopicRoutes(broker).operations(),
-        *AdminRoutes(broker).operations(),
-        *DelayedRoutes(broker).operations(),
-        *TransactionRoutes(broker).operations(),
-        *QueueStatsRoutes(broker).operations(),
-        *ReliabilityRoutes(broker).operations(),
-        *DlqRoutes(broker).operations(),
-        *TraceRoutes(broker).operations(),
-        *SchemaRoutes(broker).operations(),
-        *ConfluentRoutes(broker).operations(),
-        *HealthRoutes(broker).operations(),
+        *MessageRoutes(service).operations(),
+        *PollRoutes(service).operations(),
+        *AckBatchRoutes(service).operations(),
+        *AckRoutes(service).operations(),
+        *ReadingRoutes(service).operations(),
+        *OffsetRoutes(service).operations(),
+        *GroupRoutes(service).operations(),
+        *CooperativeRoutes(service).operations(),
+        *TopicRoutes(service).operations(),
+        *DelayedRoutes(service).operations(),
+        *TransactionRoutes(service).operations(),
+        *QueueStatsRoutes(service).operations(),
+        *DlqRoutes(service).operations(),
+        *TraceRoutes(service).operations(),
+        *SchemaRoutes(service).operations(),
+        *ConfluentRoutes(service).operations(),
+        *HealthRoutes(service).operations(),
     )
-    return (*described, *PageRoutes(broker, described).operations())
+    return (*described, *PageRoutes(service, described).operations())

@@ -5,10 +5,14 @@ from http import HTTPStatus
 from typing import Final
 
 from goqueue.base.errors import GoQueueError
+from goqueue.observability.events import LogEvent
 from goqueue.observability.logging import get_logger
+from goqueue.service.gate import Gate
+from goqueue.service.service import Turns
 from goqueue.transport.http.call import BodyTimeoutError, Call
 from goqueue.transport.http.exchange import SEND_BYTES, DisconnectedError, Exchange
 from goqueue.transport.http.operation import Operation
+from goqueue.transport.http.origin import SAFE_METHODS, Hosts, header
 from goqueue.transport.http.reply import Response, error_reply, refusal
 from goqueue.transport.http.room import Room, Share
 from goqueue.transport.http.routes import Routes
@@ -17,10 +21,14 @@ from goqueue.wire.http.errors import (
     METHOD_NOT_ALLOWED,
     REQUEST_TIMEOUT,
     ROUTE_NOT_FOUND,
+    WRONG_HOST,
 )
 
 BODY_SECONDS_MAX: Final = 120.0
 """Longest time a request's body may take to arrive."""
+
+_MAY_READ: Final = "requests from other sites may only read"
+_NOT_OURS: Final = "the broker is not known by the name in the Host header; http.hosts adds names"
 
 log = get_logger("goqueue.http")
 
@@ -32,12 +40,19 @@ class App:
         self,
         operations: Sequence[Operation],
         *,
+        gate: Gate | None = None,
+        hosts: Hosts | None = None,
         room: Room | None = None,
+        turns: Turns | None = None,
         timeout_seconds: float = BODY_SECONDS_MAX,
     ) -> None:
         self.resources: dict[str, Resource] = {}
         """Everything there is, by its path."""
+        self.gate = gate or Gate()
+        """Decides about every request before its operation is called."""
+        self._hosts = hosts or Hosts()
         self._room = room or Room()
+        self._turns = turns or Turns()
         self._timeout_seconds = timeout_seconds
         by_path: dict[str, dict[str, Operation]] = {}
         for operation in operations:
@@ -63,11 +78,19 @@ class App:
             share.release()
 
     async def _answer(self, exchange: Exchange, share: Share) -> Response:
+        if not self._hosts.has(header(exchange.headers, b"host")):
+            return refusal(HTTPStatus.MISDIRECTED_REQUEST, _NOT_OURS, code=WRONG_HOST)
         found = self._routes.find(exchange.path)
         if found is None:
             return refusal(HTTPStatus.NOT_FOUND, "no such route", code=ROUTE_NOT_FOUND)
         resource, parameters = found
-        call = Call(exchange, parameters, share, timeout_seconds=self._timeout_seconds)
+        call = Call(
+            exchange,
+            parameters,
+            share,
+            turns=self._turns,
+            timeout_seconds=self._timeout_seconds,
+        )
         return await resource.answer(call)
 
 
@@ -78,6 +101,7 @@ class Resource:
         self.methods = dict(methods)
         if "GET" in methods:
             self.methods.setdefault("HEAD", methods["GET"])
+        self._names = {method: one.name_parameter for method, one in self.methods.items()}
         self._allow = ", ".join(sorted(self.methods))
 
     def __repr__(self) -> str:
@@ -91,13 +115,16 @@ class Resource:
             allow = {"Allow": self._allow}
             status = HTTPStatus.METHOD_NOT_ALLOWED
             return refusal(status, text, code=METHOD_NOT_ALLOWED, headers=allow)
-        if _is_forged(call):
-            text = "requests from other sites may only read"
-            return refusal(HTTPStatus.FORBIDDEN, text, code=CROSS_SITE)
+        is_change = operation.changes_state or call.method not in SAFE_METHODS
+        if is_change and call.is_forged:
+            return refusal(HTTPStatus.FORBIDDEN, _MAY_READ, code=CROSS_SITE)
+        parameter = self._names[call.method]
+        names = () if parameter is None else (call.path[parameter],)
         try:
+            call.grant = call.session.admit(operation.deed, names)
             return await operation.answer(call)
         except GoQueueError as error:
-            return error_reply(error)
+            return error_reply(error, operation.absent)
         except BodyTimeoutError:
             text = "the body of the request did not come in time"
             reply = refusal(HTTPStatus.REQUEST_TIMEOUT, text, code=REQUEST_TIMEOUT)
@@ -106,13 +133,8 @@ class Resource:
         except DisconnectedError:
             raise
         except Exception:
-            log.exception("request failed", operation=operation.name)
+            log.exception(LogEvent.REQUEST_CRASHED, operation=operation.name)
             return refusal(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error", code="internal")
-
-
-def _is_forged(call: Call) -> bool:
-    """Tell whether a page of another site makes a browser send this."""
-    return call.method not in {"GET", "HEAD"} and call.header(b"sec-fetch-site") == b"cross-site"
 
 
 async def _send(reply: Response, share: Share, exchange: Exchange) -> None:

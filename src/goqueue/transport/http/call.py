@@ -9,8 +9,12 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from goqueue.base.errors import InvalidRequestError, TooLargeError
+from goqueue.base.grant import Grant
 from goqueue.base.units import parse_duration_ms
+from goqueue.service.gate import Session
+from goqueue.service.service import TURN_BYTES, Turns
 from goqueue.transport.http.exchange import Exchange
+from goqueue.transport.http.origin import header, is_forged
 from goqueue.transport.http.room import ReadRoom, Share
 
 T = TypeVar("T")
@@ -30,7 +34,19 @@ class BodyTimeoutError(Exception):
 class Call:
     """A request, its path, its query and its body."""
 
-    __slots__ = ("_exchange", "_query", "_share", "_timeout_seconds", "method", "path")
+    __slots__ = (
+        "_exchange",
+        "_query",
+        "_share",
+        "_timeout_seconds",
+        "grant",
+        "method",
+        "path",
+        "turns",
+    )
+
+    grant: Grant
+    """Proof that the caller may have it answered; set when the gate has admitted it."""
 
     def __init__(
         self,
@@ -38,6 +54,7 @@ class Call:
         path: Mapping[str, str],
         share: Share,
         *,
+        turns: Turns,
         timeout_seconds: float,
     ) -> None:
         self._exchange = exchange
@@ -48,13 +65,22 @@ class Call:
         """The method, in capitals."""
         self.path = path
         """The parameters in the path."""
+        self.turns = turns
+        """For work that is large: others run between two pieces of it."""
 
     def header(self, name: bytes) -> bytes | None:
         """Return a header by its lower-case name."""
-        for key, value in self._exchange.headers:
-            if key == name:
-                return value
-        return None
+        return header(self._exchange.headers, name)
+
+    @property
+    def session(self) -> Session:
+        """Who asks, and what was granted."""
+        return self._exchange.session
+
+    @property
+    def is_forged(self) -> bool:
+        """Whether a page that is not of this broker makes a browser send this."""
+        return is_forged(self._exchange.headers)
 
     def room_for_reading(self) -> ReadRoom:
         """Return memory for messages to be read for the reply."""
@@ -117,12 +143,16 @@ class Call:
             raise _too_large(bytes_max)
         if self._exchange.is_whole:
             # Mostly it came with the head, and there is nothing to wait for.
-            return self._grow(b"", self._exchange.take(), bytes_max)
-        try:
-            async with asyncio.timeout(self._timeout_seconds):
-                return await self._receive_all(bytes_max)
-        except TimeoutError as error:
-            raise BodyTimeoutError from error
+            body = self._grow(b"", self._exchange.take(), bytes_max)
+        else:
+            try:
+                async with asyncio.timeout(self._timeout_seconds):
+                    body = await self._receive_all(bytes_max)
+            except TimeoutError as error:
+                raise BodyTimeoutError from error
+        if len(body) > TURN_BYTES:
+            await self.turns.take()
+        return body
 
     async def _receive_all(self, bytes_max: int) -> bytes | bytearray:
         body: bytes | bytearray = b""

@@ -13,12 +13,18 @@ from urllib.parse import unquote
 
 import httptools
 
+from goqueue.base.caller import Transport, caller_at
+from goqueue.base.errors import WrongPortError
 from goqueue.base.units import KiB
+from goqueue.observability.events import LogEvent
 from goqueue.observability.logging import get_logger
+from goqueue.service.gate import Session
 from goqueue.transport.http.app import App
 from goqueue.transport.http.exchange import Exchange, Headers
 from goqueue.transport.http.reply import Response, refusal
+from goqueue.transport.unsent import keep_little_unsent
 from goqueue.wire.http.errors import HEAD_TOO_LARGE
+from goqueue.wire.wrong_port import http_port_text, is_native
 
 HEAD_BYTES_MAX: Final = 64 * KiB
 """Longest request line with all headers."""
@@ -57,8 +63,17 @@ class HeadTooLargeError(Exception):
 class Hub:
     """What the connections of a listener share."""
 
-    def __init__(self, app: App, *, connections_max: int, lost: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        app: App,
+        *,
+        connections_max: int,
+        lost: Callable[[], None],
+        native: Callable[[], str] = str,
+    ) -> None:
         self.app = app
+        self.native = native
+        """Returns where the native protocol is spoken, if it is."""
         self.connections_max = connections_max
         self.lost = lost
         """Called when a connection is gone."""
@@ -100,10 +115,10 @@ class HttpConnection(asyncio.Protocol):
         self._is_paused = False
         self._writable: asyncio.Future[None] | None = None
         """Is there while the peer must read before more is written."""
-        self._head_alarm = Alarm(HEAD_SECONDS_MAX, self.abort)
-        self._write_alarm = Alarm(WRITE_SECONDS_MAX, self.abort)
-        self._idle_alarm = Alarm(KEEP_ALIVE_SECONDS, self._close)
-        self._end_alarm = Alarm(WRITE_SECONDS_MAX, self.abort)
+        self._head_alarm = IdleAlarm(HEAD_SECONDS_MAX, self.abort)
+        self._write_alarm = IdleAlarm(WRITE_SECONDS_MAX, self.abort)
+        self._idle_alarm = IdleAlarm(KEEP_ALIVE_SECONDS, self._close)
+        self._end_alarm = IdleAlarm(WRITE_SECONDS_MAX, self.abort)
         self._refusal: tuple[HTTPStatus, str, str] | None = None
 
     def __repr__(self) -> str:
@@ -113,11 +128,26 @@ class HttpConnection(asyncio.Protocol):
     def _is_idle(self) -> bool:
         return self._latest is None or self._latest.is_answered
 
+    @property
+    def _takes_replies(self) -> bool:
+        """Whether the system has taken every reply so far: then another is worth working for."""
+        return self._writable is None
+
+    @property
+    def session(self) -> Session:
+        """Who sends the requests, and what was granted."""
+        return self._session
+
     # What the transport tells.
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin, unless there are too many already."""
         self._transport = transport
+        peer = transport.get_extra_info("peername")
+        self._session = self._hub.app.gate.open(caller_at(Transport.HTTP, peer))
+        # What the system does not take at once is known, and no more work is done until it has.
+        transport.set_write_buffer_limits(high=0)
+        keep_little_unsent(transport)
         self._hub.connections.add(self)
         if len(self._hub.connections) > self._hub.connections_max:
             self._refusal = (
@@ -182,6 +212,9 @@ class HttpConnection(asyncio.Protocol):
             if self._latest is not None:
                 self._latest.is_kept_alive = False
         except httptools.HttpParserError:
+            if self._latest is None and is_native(piece):
+                text = http_port_text(self._hub.native())
+                self._refusal = (HTTPStatus.BAD_REQUEST, text, WrongPortError.code)
             self._refuse("Invalid HTTP request received.")
         else:
             if self._silent_bytes > HEAD_BYTES_MAX:
@@ -199,6 +232,9 @@ class HttpConnection(asyncio.Protocol):
         """Go on: the peer reads."""
         self._write_alarm.stop()
         self._let_write()
+        if self._queue and self._running is None:
+            self._begin(self._queue.popleft())
+            self._take_in()
 
     def _let_write(self) -> None:
         writable, self._writable = self._writable, None
@@ -256,7 +292,7 @@ class HttpConnection(asyncio.Protocol):
         exchange.is_kept_alive = parser.should_keep_alive() and not is_older
         expected = [value.lower() for name, value in self._headers if name == b"expect"]
         exchange.is_held_back = b"100-continue" in expected and not is_older
-        is_free = self._is_idle
+        is_free = self._is_idle and self._takes_replies
         self._latest = exchange
         if is_free:
             self._begin(exchange)
@@ -289,7 +325,7 @@ class HttpConnection(asyncio.Protocol):
         try:
             await self._hub.app.answer(exchange)
         except Exception:
-            log.exception("a reply could not be sent")
+            log.exception(LogEvent.REPLY_NOT_SENT)
             self.abort()
 
     def go_on(self, exchange: Exchange) -> None:
@@ -325,7 +361,9 @@ class HttpConnection(asyncio.Protocol):
         if self._transport.is_closing():
             return
         if self._queue:
-            self._begin(self._queue.popleft())
+            # Otherwise it begins when the peer has read what is there.
+            if self._takes_replies:
+                self._begin(self._queue.popleft())
         elif self._is_deaf:
             self._send_refusal()
         else:
@@ -368,7 +406,7 @@ class HttpConnection(asyncio.Protocol):
             # It is the one that cannot be read any further.
             self._queue.pop()
         running = self._running
-        if running is None or not running.is_whole:
+        if not self._queue and (running is None or not running.is_whole):
             self._send_refusal()
 
     def _send_refusal(self) -> None:
@@ -384,7 +422,7 @@ class HttpConnection(asyncio.Protocol):
         self._refusal = (HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, text, HEAD_TOO_LARGE)
 
 
-class Alarm:
+class IdleAlarm:
     """Rings once, unless it is stopped in time."""
 
     __slots__ = ("_ring", "_seconds", "_timer")

@@ -5,16 +5,15 @@ from typing import Final
 
 import msgspec
 
-from goqueue.base.errors import DelayedNotFoundError, InvalidRequestError, TopicNotFoundError
+from goqueue.base.deeds import Deed
+from goqueue.base.errors import InvalidRequestError, TopicNotFoundError
 from goqueue.base.limits import DELAYED_PAGE_MAX
-from goqueue.base.units import US_PER_MS, format_duration_ms
-from goqueue.runtime import schedule
-from goqueue.runtime.broker import Broker
+from goqueue.base.units import format_duration_ms
+from goqueue.service.service import Service
 from goqueue.transport.http.call import Call, parse_int64
-from goqueue.transport.http.drafts import read_due_us
 from goqueue.transport.http.operation import Operation, Parameter
 from goqueue.transport.http.reply import Response, json_reply
-from goqueue.transport.http.topics import find_topic
+from goqueue.wire.delayed_calls import DelayedCall, DelayedList, ListDelayed, RescheduleDelayed
 from goqueue.wire.http.delayed import (
     DelayedCanceled,
     DelayedMessage,
@@ -22,20 +21,22 @@ from goqueue.wire.http.delayed import (
     DelayedPage,
     NamedCanceled,
     Reschedule,
+    read_delay_ms,
+    read_deliver_at_us,
 )
 from goqueue.wire.times import format_time_us
 
 TAG: Final = "delayed"
 LIMIT_DEFAULT: Final = 100
-NOT_FOUND: Final = "delayed message not found or already delivered"
 _RESCHEDULE: Final = msgspec.json.Decoder(Reschedule)
 
 
 class DelayedRoutes:
     """Answers about messages that wait for their time."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._delayed = service.delayed
 
     def operations(self) -> tuple[Operation, ...]:
         """Return what can be done with delayed messages."""
@@ -44,51 +45,55 @@ class DelayedRoutes:
         every, named = "/topics/{topic}/delayed", "/topics/{topic}/delayed/id/{delay_id}"
         one, placed = every + "/{offset}", every + "/{partition}/{offset}"
         limit = Parameter(
-            name="limit", kind="integer", default=LIMIT_DEFAULT,
+            name="limit", kind="integer", default=LIMIT_DEFAULT, least=1, most=DELAYED_PAGE_MAX,
             text=f"Most messages to return; at most {DELAYED_PAGE_MAX}.",
         )  # fmt: skip
-        skip = Parameter(name="skip", kind="integer", default=0, text="Messages to leave out.")
-        partition = Parameter(name="partition", kind="integer", text="Where the offset is.")
+        skip = Parameter(
+            name="skip", kind="integer", default=0, least=0, text="Messages to leave out."
+        )
+        partition = Parameter(
+            name="partition", kind="integer", default=0, least=0, text="Where the offset is."
+        )
         return (
             Operation(
                 method="GET", path=every, answer=self.list_delayed, tag=TAG, reply=DelayedPage,
-                parameters=(limit, skip), errors=(bad,),
+                deed=Deed.LIST_DELAYED, parameters=(limit, skip), errors=(bad,),
             ),
             Operation(
                 method="GET", path=named, answer=self.find_delayed_id, tag=TAG,
-                reply=DelayedNamed, errors=errors,
+                deed=Deed.FIND_DELAYED, reply=DelayedNamed, errors=errors,
             ),
             Operation(
                 method="DELETE", path=named, answer=self.cancel_delayed_id, tag=TAG,
-                reply=NamedCanceled, errors=errors,
+                deed=Deed.CANCEL_DELAYED, reply=NamedCanceled, errors=errors,
             ),
             Operation(
                 method="PATCH", path=named, answer=self.reschedule_delayed_id, tag=TAG,
-                body=Reschedule, reply=DelayedNamed, errors=errors,
+                deed=Deed.RESCHEDULE_DELAYED, body=Reschedule, reply=DelayedNamed, errors=errors,
             ),
             Operation(
                 method="PUT", path=named, answer=self.put_delayed_id, tag=TAG,
-                body=Reschedule, reply=DelayedNamed, errors=errors,
+                deed=Deed.RESCHEDULE_DELAYED, body=Reschedule, reply=DelayedNamed, errors=errors,
             ),
             Operation(
                 method="GET", path=one, answer=self.find_delayed, tag=TAG, reply=DelayedMessage,
-                parameters=(partition,), errors=errors,
+                deed=Deed.FIND_DELAYED, parameters=(partition,), errors=errors,
             ),
             Operation(
                 method="GET", path=placed, answer=self.find_delayed_at, tag=TAG,
-                reply=DelayedMessage, errors=errors,
+                deed=Deed.FIND_DELAYED, reply=DelayedMessage, errors=errors,
             ),
             Operation(
                 method="DELETE", path=placed, answer=self.cancel_delayed, tag=TAG,
-                reply=DelayedCanceled, errors=errors,
+                deed=Deed.CANCEL_DELAYED, reply=DelayedCanceled, errors=errors,
             ),
             Operation(
                 method="PATCH", path=placed, answer=self.reschedule_delayed, tag=TAG,
-                body=Reschedule, reply=DelayedMessage, errors=errors,
+                deed=Deed.RESCHEDULE_DELAYED, body=Reschedule, reply=DelayedMessage, errors=errors,
             ),
             Operation(
                 method="PUT", path=placed, answer=self.put_delayed, tag=TAG,
-                body=Reschedule, reply=DelayedMessage, errors=errors,
+                deed=Deed.RESCHEDULE_DELAYED, body=Reschedule, reply=DelayedMessage, errors=errors,
             ),
         )  # fmt: skip
 
@@ -102,17 +107,13 @@ class DelayedRoutes:
         limit = min(call.number("limit", default=LIMIT_DEFAULT, least=1), DELAYED_PAGE_MAX)
         skip = call.number("skip", default=0)
         name = call.path["topic"]
-        messages: list[DelayedMessage] = []
-        pending = 0
         try:
-            pending = self._broker.topic(name).delayed
-            found = self._broker.delays.page(name, skip=skip, limit=limit)
-            messages = [self._shown(one) for one in found]
+            found = await self._delayed.list_all(call.grant, ListDelayed(name, skip, limit))
         except TopicNotFoundError:
-            pass
+            found = DelayedList([])
         page = DelayedPage(
-            topic=name, messages=messages, count=len(messages), limit=limit, skip=skip,
-            pending=pending,
+            topic=name, messages=_shown(found), count=len(found.messages), limit=limit, skip=skip,
+            pending=found.pending,
         )  # fmt: skip
         return json_reply(page)
 
@@ -121,56 +122,49 @@ class DelayedRoutes:
 
         Where the offset waits in several partitions, ``partition`` says which one is meant.
         """
-        offset = _number(call, "offset", "invalid offset")
-        topic = find_topic(self._broker, call.path["topic"])
-        if call.text("partition") is not None:
-            number = call.number("partition", default=0)
-            return json_reply(self._shown(await self._find(topic.record.name, number, offset)))
-        waiting = [part for part in topic.partitions if offset in part.queue.hidden]
-        if len(waiting) > 1:
-            raise InvalidRequestError(f"offset {offset} waits in several partitions: say which")
-        for part in waiting or topic.partitions:
-            try:
-                found = await self._find(topic.record.name, part.name.partition, offset)
-            except DelayedNotFoundError:
-                continue
-            return json_reply(self._shown(found))
-        raise DelayedNotFoundError("delayed message not found")
+        name, offset = call.path["topic"], _number(call, "offset", "invalid offset")
+        if call.text("partition") is None:
+            found = await self._delayed.find_offset(call.grant, name, offset)
+        else:
+            place = DelayedCall(name, call.number("partition", default=0), offset)
+            found = await self._delayed.find(call.grant, place)
+        return json_reply(_shown(found)[0])
 
     async def find_delayed_at(self, call: Call) -> Response:
         """Return the delayed message at a place, whatever became of it."""
-        return json_reply(self._shown(await self._find(*self._place(call))))
+        found = await self._delayed.find(call.grant, DelayedCall(*_place(call)))
+        return json_reply(_shown(found)[0])
 
     async def find_delayed_id(self, call: Call) -> Response:
         """Return the messages that wait under a name."""
-        return json_reply(self._named(call, await self._found(call)))
+        return json_reply(_named(call, await self._delayed.find(call.grant, _name(call))))
 
     # Changing.
 
     async def cancel_delayed(self, call: Call) -> Response:
         """Have a waiting message never delivered; the answer comes when that is certain."""
-        done = await self._broker.delays.cancel(*self._place(call))
-        reply = DelayedCanceled(topic=done.topic, partition=done.partition, offset=done.offset)
+        done = await self._delayed.cancel(call.grant, DelayedCall(*_place(call)))
+        (one,) = done.messages
+        reply = DelayedCanceled(topic=one.topic, partition=one.partition, offset=one.offset)
         return json_reply(reply)
 
     async def cancel_delayed_id(self, call: Call) -> Response:
         """Have the messages that wait under a name never delivered."""
-        find_topic(self._broker, call.path["topic"])
-        done = await self._broker.delays.cancel_id(call.path["topic"], call.path["delay_id"])
+        done = await self._delayed.cancel(call.grant, _name(call))
         return json_reply(
             NamedCanceled(
                 topic=call.path["topic"],
                 delay_id=call.path["delay_id"],
-                messages=[self._shown(one) for one in done],
-                count=len(done),
+                messages=_shown(done),
+                count=len(done.messages),
             )
         )
 
     async def reschedule_delayed(self, call: Call) -> Response:
         """Give a waiting message another time; one that has passed makes it due at once."""
-        place = self._place(call)
-        due_ms = await self._due_ms(call)
-        return json_reply(self._shown(await self._broker.delays.reschedule(*place, due_ms=due_ms)))
+        wanted = RescheduleDelayed(*_place(call), None, *await self._due(call))
+        done = await self._delayed.reschedule(call.grant, wanted)
+        return json_reply(_shown(done)[0])
 
     async def put_delayed(self, call: Call) -> Response:
         """Give a waiting message another time, the same as PATCH."""
@@ -178,57 +172,56 @@ class DelayedRoutes:
 
     async def reschedule_delayed_id(self, call: Call) -> Response:
         """Give the messages that wait under a name another time."""
-        due_ms = await self._due_ms(call)
-        find_topic(self._broker, call.path["topic"])
-        name = call.path["delay_id"]
-        done = await self._broker.delays.reschedule_id(call.path["topic"], name, due_ms=due_ms)
-        return json_reply(self._named(call, done))
+        due = await self._due(call)
+        wanted = RescheduleDelayed(call.path["topic"], 0, 0, call.path["delay_id"], *due)
+        return json_reply(_named(call, await self._delayed.reschedule(call.grant, wanted)))
 
     async def put_delayed_id(self, call: Call) -> Response:
         """Give the messages that wait under a name another time, the same as PATCH."""
         return await self.reschedule_delayed_id(call)
 
-    # Parts of all of them.
-
-    def _place(self, call: Call) -> tuple[str, int, int]:
-        partition = _number(call, "partition", "invalid partition ID")
-        offset = _number(call, "offset", "invalid offset")
-        find_topic(self._broker, call.path["topic"])
-        return call.path["topic"], partition, offset
-
-    async def _find(self, topic: str, partition: int, offset: int) -> schedule.DelayedMessage:
-        return await self._broker.delays.find(topic, partition, offset)
-
-    async def _found(self, call: Call) -> list[schedule.DelayedMessage]:
-        find_topic(self._broker, call.path["topic"])
-        return await self._broker.delays.find_id(call.path["topic"], call.path["delay_id"])
-
-    async def _due_ms(self, call: Call) -> int:
-        wanted = await call.body(_RESCHEDULE, bytes_max=self._broker.config.http_body_bytes_max)
+    async def _due(self, call: Call) -> tuple[int | None, int | None]:
+        """Return the time, or else the delay, that a body asks for."""
+        wanted = await call.body(_RESCHEDULE, bytes_max=self._service.config.http_body_bytes_max)
+        if wanted.delay:
+            return None, read_delay_ms(wanted.delay)
+        if wanted.deliver_at:
+            return read_deliver_at_us(wanted.deliver_at), None
         if wanted.delay is None and wanted.deliver_at is None:
             raise InvalidRequestError("delay or deliverAt is required")
-        now_ms = self._broker.clock.due_ms()
-        due_us = read_due_us(wanted.delay, wanted.deliver_at, now_ms=now_ms)
-        return now_ms if due_us is None else -(-due_us // US_PER_MS)
+        return None, 0
 
-    def _named(self, call: Call, found: list[schedule.DelayedMessage]) -> DelayedNamed:
-        return DelayedNamed(
-            topic=call.path["topic"],
-            delay_id=call.path["delay_id"],
-            messages=[self._shown(one) for one in found],
-            count=len(found),
-        )
 
-    def _shown(self, one: schedule.DelayedMessage) -> DelayedMessage:
-        left_ms = max(one.due_ms - self._broker.clock.due_ms(), 0)
-        return DelayedMessage(
+def _place(call: Call) -> tuple[str, int, int]:
+    partition = _number(call, "partition", "invalid partition ID")
+    return call.path["topic"], partition, _number(call, "offset", "invalid offset")
+
+
+def _name(call: Call) -> DelayedCall:
+    return DelayedCall(call.path["topic"], delay_id=call.path["delay_id"])
+
+
+def _named(call: Call, found: DelayedList) -> DelayedNamed:
+    return DelayedNamed(
+        topic=call.path["topic"],
+        delay_id=call.path["delay_id"],
+        messages=_shown(found),
+        count=len(found.messages),
+    )
+
+
+def _shown(found: DelayedList) -> list[DelayedMessage]:
+    return [
+        DelayedMessage(
             topic=one.topic,
             partition=one.partition,
             offset=one.offset,
-            deliver_at=format_time_us(one.due_ms * US_PER_MS),
-            time_remaining=format_duration_ms(left_ms if one.state == schedule.PENDING else 0),
+            deliver_at=format_time_us(one.deliver_at_us),
+            time_remaining=format_duration_ms(one.remaining_ms),
             state=one.state,
         )
+        for one in found.messages
+    ]
 
 
 def _number(call: Call, name: str, text: str) -> int:

@@ -5,18 +5,16 @@ from typing import Final
 
 import msgspec
 
-from goqueue.base.errors import InvalidRequestError, TopicNotFoundError
+from goqueue.base.deeds import Deed
+from goqueue.base.errors import InvalidRequestError
 from goqueue.base.limits import HTTP_READ_MESSAGES_MAX, REDRIVES_DEFAULT
 from goqueue.base.units import MiB
-from goqueue.core.dlq.names import dlq_of, is_dlq, source_of
-from goqueue.core.dlq.redrive import Kind, Order
-from goqueue.runtime.broker import Broker
-from goqueue.runtime.redrive import Page
+from goqueue.service.service import Service
 from goqueue.transport.http.call import Call, parse_int64
-from goqueue.transport.http.dlq_views import read_filter, write_job, write_letter
-from goqueue.transport.http.drafts import BASE64, TEXT
 from goqueue.transport.http.operation import Operation, Parameter
 from goqueue.transport.http.reply import Response, json_reply
+from goqueue.wire.calls import Nothing, TopicCall
+from goqueue.wire.dlq_calls import PeekLetters, RedriveCall, StartRedrive
 from goqueue.wire.http.dlq import (
     DeadLetterPage,
     DlqList,
@@ -27,6 +25,8 @@ from goqueue.wire.http.dlq import (
     RedriveOrder,
     RedriveReply,
 )
+from goqueue.wire.http.letters import read_filter, write_job, write_letter
+from goqueue.wire.http.messages import BASE64, TEXT
 from goqueue.wire.times import format_time_us
 
 TAG: Final = "dlq"
@@ -41,7 +41,9 @@ _FILTERS: Final = (
     Parameter(name="group", text="Group in whose hands it died."),
     Parameter(name="key", text="Key of the message."),
     Parameter(name="key_prefix", text="Beginning of its key."),
-    Parameter(name="key_encoding", text='"base64" for keys that are not text.'),
+    Parameter(
+        name="key_encoding", choices=(TEXT, BASE64), text="`base64` for keys that are not text."
+    ),
     Parameter(name="header", text="A header it has: a name, or name=value."),
     Parameter(name="since", text="It died at or after (RFC 3339, or milliseconds since 1970)."),
     Parameter(name="until", text="It died before."),
@@ -52,9 +54,9 @@ _FILTERS: Final = (
 class DlqRoutes:
     """Shows dead letters, sends them back and throws them away."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._redrives = broker.redrives
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._dlq = service.dlq
 
     def operations(self) -> tuple[Operation, ...]:
         """Return what can be done with dead letters."""
@@ -62,30 +64,34 @@ class DlqRoutes:
         large, accepted = HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.ACCEPTED
         one, jobs = "/dlq/{topic}", "/dlq/{topic}/redrives"
         return (
-            Operation(method="GET", path="/dlq", answer=self.list_dlqs, tag=TAG, reply=DlqList),
+            Operation(
+                method="GET", path="/dlq", answer=self.list_dlqs, tag=TAG,
+                deed=Deed.LIST_DLQ, reply=DlqList,
+            ),
             Operation(
                 method="GET", path=one, answer=self.peek_dlq, tag=TAG, reply=DeadLetterPage,
-                errors=(bad, absent), parameters=_peek_parameters(),
+                deed=Deed.PEEK_DLQ, errors=(bad, absent), parameters=_peek_parameters(),
             ),
             Operation(
                 method="POST", path=f"{one}/redrive", answer=self.start_redrive, tag=TAG,
-                body=RedriveOrder, reply=RedriveReply, status=accepted,
+                deed=Deed.START_REDRIVE, body=RedriveOrder, reply=RedriveReply, status=accepted,
                 errors=(bad, absent, taken, large),
             ),
             Operation(
                 method="GET", path=jobs, answer=self.list_redrives, tag=TAG,
-                reply=RedriveHistory, errors=(absent,),
+                deed=Deed.LIST_REDRIVES, reply=RedriveHistory, errors=(absent,),
             ),
             Operation(
                 method="GET", path=f"{jobs}/{{id}}", answer=self.show_redrive, tag=TAG,
-                reply=RedriveJob, errors=(bad, absent),
+                deed=Deed.DESCRIBE_REDRIVE, reply=RedriveJob, errors=(bad, absent),
             ),
             Operation(
                 method="DELETE", path=f"{jobs}/{{id}}", answer=self.cancel_redrive, tag=TAG,
-                reply=RedriveJob, errors=(bad, absent),
+                deed=Deed.CANCEL_REDRIVE, reply=RedriveJob, errors=(bad, absent),
             ),
             Operation(
                 method="DELETE", path=f"{one}/messages", answer=self.purge_dlq, tag=TAG,
+                deed=Deed.PURGE_DLQ,
                 reply=RedriveReply, status=accepted, errors=(bad, absent, taken),
                 parameters=(
                     *_FILTERS,
@@ -95,17 +101,18 @@ class DlqRoutes:
             ),
         )  # fmt: skip
 
-    async def list_dlqs(self, _call: Call) -> Response:
+    async def list_dlqs(self, call: Call) -> Response:
         """Return every topic of dead letters, how many there are and since when."""
+        listed = await self._dlq.list_all(call.grant, Nothing())
         summaries = [
             DlqSummary(
-                topic=one.dlq,
+                topic=one.topic,
                 source=one.source,
                 depth=one.depth,
-                oldest=None if one.oldest_us is None else format_time_us(one.oldest_us),
-                redrive=None if one.active is None else one.active.id,
+                oldest=None if one.oldest_us < 0 else format_time_us(one.oldest_us),
+                redrive=one.redrive or None,
             )
-            for one in await self._redrives.summaries()
+            for one in listed.topics
         ]
         return json_reply(DlqList(dlqs=summaries))
 
@@ -115,31 +122,21 @@ class DlqRoutes:
         ``topic`` is the source or the topic of its dead letters. A topic that has none yet gives
         an empty page. ``offset`` needs a ``partition``; ``skip`` counts what is meant.
         """
-        name = call.path["topic"]
         limit = min(call.number("limit", default=LIMIT_DEFAULT, least=1), HTTP_READ_MESSAGES_MAX)
         skip = call.number("skip", default=0)
         partition = call.number("partition", default=-1) if call.text("partition") else None
         is_base64 = _is_base64(call.text("encoding"))
-        chosen = read_filter(_filter_fields(call))
-        try:
-            page = await self._redrives.peek(
-                name,
-                chosen,
-                limit=limit,
-                skip=skip,
-                partition=partition,
-                from_offset=call.number("offset", default=0),
-                bytes_max=PEEK_BYTES_MAX,
-            )
-        except TopicNotFoundError:
-            if is_dlq(name) or name not in self._broker.topics:
-                raise
-            page = Page([], 0, is_cut=False)
-        topic = name if is_dlq(name) else dlq_of(name)
-        source = source_of(topic, self._broker.topics)
-        letters = [
-            write_letter(letter, source=source, is_base64=is_base64) for letter in page.letters
-        ]
+        peek = PeekLetters(
+            call.path["topic"],
+            read_filter(_filter_fields(call)),
+            limit=limit,
+            skip=skip,
+            partition=partition,
+            offset=call.number("offset", default=0),
+            bytes_max=PEEK_BYTES_MAX,
+        )
+        topic, source, page = await self._dlq.read(call.grant, peek)
+        letters = [write_letter(*one, source=source, is_base64=is_base64) for one in page.letters]
         return json_reply(
             DeadLetterPage(
                 topic=topic,
@@ -157,40 +154,42 @@ class DlqRoutes:
         """Send dead letters back to their source, or to another topic.
 
         The job works on what is there now and goes on after a restart; one at a time for each
-        topic. With ``dry_run`` the answer (with status 200) is what it would do.
+        topic. With ``dry_run`` the answer (with status 200) is what it would do. For a topic
+        without dead letters the answer is a job that is done and has the id 0.
         """
-        wanted = await call.body(_ORDER, bytes_max=self._broker.config.http_body_bytes_max)
+        wanted = await call.body(_ORDER, bytes_max=self._service.config.http_body_bytes_max)
         most = wanted.max_redrives
-        order = Order(
-            kind=Kind.REDRIVE,
+        order = StartRedrive(
+            call.path["topic"],
             target=wanted.target or "",
             filter=read_filter(wanted.filter or FilterFields()),
             rate=wanted.rate or 0,
             max_redrives=REDRIVES_DEFAULT if most is None else most,
+            is_dry_run=bool(wanted.dry_run),
             by=_by(wanted.by),
         )
-        return await self._start(call.path["topic"], order, dry_run=bool(wanted.dry_run))
+        return await self._start(call, order)
 
     async def purge_dlq(self, call: Call) -> Response:
         """Throw dead letters away, those that are there now.
 
         The job goes on after a restart. With ``dry_run`` the answer (with status 200) is how many.
         """
-        order = Order(
-            kind=Kind.PURGE,
+        order = StartRedrive(
+            call.path["topic"],
+            kind="purge",
             filter=read_filter(_filter_fields(call)),
+            is_dry_run=call.flag("dry_run"),
             by=_by(call.text("by")),
         )
-        return await self._start(call.path["topic"], order, dry_run=call.flag("dry_run"))
+        return await self._start(call, order)
 
-    async def _start(self, name: str, order: Order, *, dry_run: bool) -> Response:
-        if not dry_run:
-            progress = await self._redrives.start(name, order)
-            topic = self._redrives.find(name).record.name
-            reply = RedriveReply(dry_run=False, job=write_job(progress, topic=topic))
+    async def _start(self, call: Call, order: StartRedrive) -> Response:
+        topic, source, job, trial = await self._dlq.begin(call.grant, order)
+        if job is not None:
+            reply = RedriveReply(dry_run=False, job=write_job(job, topic=topic))
             return json_reply(reply, HTTPStatus.ACCEPTED)
-        trial = await self._redrives.try_out(name, order)
-        source = source_of(self._redrives.find(name).record.name, self._broker.topics)
+        assert trial is not None, "a job or a trial"
         return json_reply(
             RedriveReply(
                 dry_run=True,
@@ -198,39 +197,50 @@ class DlqRoutes:
                 unmatched=trial.unmatched,
                 skipped=trial.skipped,
                 complete=not trial.is_cut,
-                sample=[write_letter(letter, source=source) for letter in trial.sample],
+                sample=[write_letter(*letter, source=source) for letter in trial.sample],
             )
         )
 
     async def list_redrives(self, call: Call) -> Response:
         """Return the redrives and purges of a topic, the latest first."""
         name = call.path["topic"]
-        topic = self._redrives.find(name).record.name
-        jobs = [write_job(progress, topic=topic) for progress in self._redrives.history(name)]
+        found = await self._dlq.history(call.grant, TopicCall(name))
+        jobs = [write_job(job, topic=name) for job in found.jobs]
         return json_reply(RedriveHistory(redrives=jobs))
 
     async def show_redrive(self, call: Call) -> Response:
         """Return how far a redrive or purge is."""
-        name, job_id = call.path["topic"], _id(call)
-        topic = self._redrives.find(name).record.name
-        return json_reply(write_job(self._redrives.progress(name, job_id), topic=topic))
+        name = call.path["topic"]
+        job = await self._dlq.describe(call.grant, RedriveCall(name, _id(call)))
+        return json_reply(write_job(job, topic=name))
 
     async def cancel_redrive(self, call: Call) -> Response:
         """End a redrive or purge after the batch under way; one that is over stays as it ended."""
-        name, job_id = call.path["topic"], _id(call)
-        topic = self._redrives.find(name).record.name
-        return json_reply(write_job(await self._redrives.cancel(name, job_id), topic=topic))
+        name = call.path["topic"]
+        job = await self._dlq.cancel(call.grant, RedriveCall(name, _id(call)))
+        return json_reply(write_job(job, topic=name))
 
 
 def _peek_parameters() -> tuple[Parameter, ...]:
     most = f"Most dead letters to return; at most {HTTP_READ_MESSAGES_MAX}."
     return (
-        Parameter(name="limit", kind="integer", default=LIMIT_DEFAULT, text=most),
-        Parameter(name="skip", kind="integer", default=0, text="Leave out so many."),
-        Parameter(name="partition", kind="integer", text="Only this partition."),
-        Parameter(name="offset", kind="integer", default=0, text="Begin at this offset of it."),
+        Parameter(
+            name="limit",
+            kind="integer",
+            default=LIMIT_DEFAULT,
+            least=1,
+            most=HTTP_READ_MESSAGES_MAX,
+            text=most,
+        ),
+        Parameter(name="skip", kind="integer", default=0, least=0, text="Leave out so many."),
+        Parameter(name="partition", kind="integer", least=0, text="Only this partition."),
+        Parameter(
+            name="offset", kind="integer", default=0, least=0, text="Begin at this offset of it."
+        ),
         *_FILTERS,
-        Parameter(name="encoding", text='"base64" returns every value as base64.'),
+        Parameter(
+            name="encoding", choices=(TEXT, BASE64), text="`base64` returns every value as base64."
+        ),
     )
 
 

@@ -4,6 +4,7 @@ import asyncio
 from typing import Final, Protocol
 
 from goqueue.base.units import KiB
+from goqueue.service.gate import Session
 from goqueue.transport.http.reply import Response
 
 Headers = list[tuple[bytes, bytes]]
@@ -18,6 +19,11 @@ class DisconnectedError(Exception):
 
 class Link(Protocol):
     """The connection of a request, as far as the request has to do with it."""
+
+    @property
+    def session(self) -> Session:
+        """Who sends the requests, and what was granted."""
+        ...
 
     def go_on(self, exchange: "Exchange") -> None:
         """Let more of the request come."""
@@ -104,6 +110,11 @@ class Exchange:
         if self._news is not None and not self._news.done():
             self._news.set_result(None)
 
+    @property
+    def session(self) -> Session:
+        """Who sends it, and what was granted."""
+        return self._link.session
+
     # What an operation asks for.
 
     def take(self) -> bytes:
@@ -139,7 +150,7 @@ class Exchange:
         if not await self._may_write():
             return
         # A body that was never asked for may come all the same, or not: nobody could tell.
-        is_last = response.is_last or self.is_held_back
+        is_last = response.is_last or (self.is_held_back and not self.is_whole)
         self.is_kept_alive = self.is_kept_alive and not is_last
         head = self._link.head(response, is_last=not self.is_kept_alive)
         body = b"" if self.method == "HEAD" else response.body

@@ -1,131 +1,108 @@
 """Groups as the HTTP API shows them, and joins as it reads them."""
 
-from collections.abc import Iterable
-
 import msgspec
 
 from goqueue.base.errors import InvalidRequestError
-from goqueue.base.ids import MemberId, TopicPartition
 from goqueue.base.units import US_PER_MS
-from goqueue.core.groups.member import JoinRequest, Member
-from goqueue.core.groups.tally import Tally
-from goqueue.runtime.hosted_group import HostedGroup
+from goqueue.wire.group_calls import GroupMember as MemberState
+from goqueue.wire.group_calls import GroupState, JoinGroup
 from goqueue.wire.http.groups import (
     CooperativeDetail,
     CooperativeMember,
     GroupDetail,
     GroupJoin,
     GroupMember,
-    Place,
     RebalanceStats,
+    options_of,
+    places_of,
 )
 from goqueue.wire.times import format_time_us
 
 _NO_OPTIONS = {"client_id", "topics", "member_id", "protocol", "assignor", "assignment_strategy"}
 
 
-def join_request(wanted: GroupJoin, *, protocol: str) -> JoinRequest:
+def join_request(group: str, wanted: GroupJoin, *, protocol: str) -> JoinGroup:
     """Return what a body asks for; a protocol of its own goes before that of the route."""
     if not wanted.client_id:
         raise InvalidRequestError("client_id is required")
     if not wanted.topics:
         raise InvalidRequestError("at least one topic is required")
     fields = msgspec.structs.asdict(wanted)
-    return JoinRequest(
-        client_id=wanted.client_id,
-        topics=tuple(wanted.topics),
+    options = {name: one for name, one in fields.items() if name not in _NO_OPTIONS}
+    return JoinGroup(
+        group,
+        wanted.client_id,
+        wanted.topics,
         protocol=wanted.protocol or protocol,
         assignor=wanted.assignor or wanted.assignment_strategy,
         member_id=wanted.member_id or None,
-        options={name: one for name, one in fields.items() if name not in _NO_OPTIONS},
+        options={name: one for name, one in options.items() if one is not None},
     )
 
 
-def places(partitions: Iterable[TopicPartition]) -> list[Place]:
-    """Return partitions by topic and number."""
-    return [Place(topic=one.topic, partition=one.partition) for one in sorted(partitions)]
-
-
-def first_topic_of(hosted: HostedGroup, member: Member) -> list[int]:
-    """Return the partitions of a member's first topic, as clients of one topic know them."""
-    open_to = hosted.partitions_of(member.id)
-    return [one.partition for one in open_to if one.topic == member.topics[0]]
-
-
-def detail_of(hosted: HostedGroup) -> GroupDetail:
+def detail_of(group: GroupState) -> GroupDetail:
     """Return all about a group."""
-    group = hosted.group
     return GroupDetail(
         id=group.name,
-        state=group.state.value,
+        state=group.state,
         generation=group.generation,
-        topics=list(group.topics),
-        members=[_member(hosted, member) for member in group.members.values()],
+        topics=group.topics,
+        members=[_member(member) for member in group.members],
         created_at=time_text(group.created_ms),
-        leader_id=group.leader_id,
+        leader_id=_leader_of(group),
         protocol=group.protocol,
         assignor=group.assignor,
-        options=group.options,
+        options=options_of(group.options),
     )
 
 
-def _member(hosted: HostedGroup, member: Member) -> GroupMember:
+def _leader_of(group: GroupState) -> str | None:
+    return group.members[0].id if group.members else None
+
+
+def _member(member: MemberState) -> GroupMember:
+    # Clients of one topic know its partitions by their numbers.
+    first = [one.partitions for one in member.assignments if one.topic == member.topics[0]]
     return GroupMember(
         id=member.id,
         client_id=member.client_id,
-        assigned_partitions=first_topic_of(hosted, member),
-        assignments=places(hosted.group.owned_by(member.id)),
-        topics=list(member.topics),
-        last_heartbeat=time_text(hosted.heard_at_ms(member.id)),
+        assigned_partitions=[number for numbers in first for number in numbers],
+        assignments=places_of([*member.assignments, *member.to_revoke]),
+        topics=member.topics,
+        last_heartbeat=time_text(member.heard_ms),
         joined_at=time_text(member.joined_ms),
     )
 
 
-def cooperative_detail_of(hosted: HostedGroup) -> CooperativeDetail:
+def cooperative_detail_of(group: GroupState, rebalances: RebalanceStats) -> CooperativeDetail:
     """Return all about a group, and about its rebalances."""
-    group = hosted.group
+    members = [_cooperative_member(member) for member in group.members]
     return CooperativeDetail(
         id=group.name,
-        state=group.state.value,
+        state=group.state,
         generation=group.generation,
         protocol=group.protocol,
         assignment_strategy=group.assignor,
-        rebalance_state=group.phase.value,
-        topics=list(group.topics),
-        members=[_cooperative_member(hosted, member) for member in group.members.values()],
-        member_assignments={one: places(group.owned_by(one)) for one in group.members},
-        rebalance_metrics=stats_of(hosted.tally),
+        rebalance_state=group.rebalance_state,
+        topics=group.topics,
+        members=members,
+        member_assignments={one.id: one.assigned_partitions for one in members},
+        rebalance_metrics=rebalances,
         created_at=time_text(group.created_ms),
-        leader_id=group.leader_id,
-        options=group.options,
+        leader_id=_leader_of(group),
+        options=options_of(group.options),
     )
 
 
-def _cooperative_member(hosted: HostedGroup, member: Member) -> CooperativeMember:
+def _cooperative_member(member: MemberState) -> CooperativeMember:
     return CooperativeMember(
         id=member.id,
         client_id=member.client_id,
-        assigned_partitions=places(hosted.group.owned_by(member.id)),
-        partitions_to_revoke=places(hosted.group.to_revoke(member.id)),
-        topics=list(member.topics),
-        last_heartbeat=time_text(hosted.heard_at_ms(member.id)),
+        assigned_partitions=places_of([*member.assignments, *member.to_revoke]),
+        partitions_to_revoke=places_of(member.to_revoke),
+        topics=member.topics,
+        last_heartbeat=time_text(member.heard_ms),
         joined_at=time_text(member.joined_ms),
-    )
-
-
-def stats_of(tally: Tally) -> RebalanceStats:
-    """Return how rebalances went."""
-    return RebalanceStats(
-        total_rebalances=tally.total,
-        successful_rebalances=tally.successful,
-        failed_rebalances=tally.failed,
-        total_partitions_revoked=tally.revoked,
-        total_partitions_assigned=tally.assigned,
-        total_revocation_timeouts=tally.timeouts,
-        last_rebalance_duration_ms=tally.last_duration_ms,
-        average_rebalance_duration_ms=round(tally.average_duration_ms, 3),
-        rebalances_by_reason=dict(tally.by_reason),
-        last_rebalance_at=msgspec.UNSET if tally.last_ms is None else time_text(tally.last_ms),
     )
 
 
@@ -134,8 +111,8 @@ def time_text(moment_ms: int) -> str:
     return format_time_us(moment_ms * US_PER_MS)
 
 
-def required_member(member_id: str | None) -> MemberId:
+def required_member(member_id: str | None) -> str:
     """Return the member somebody names, or raise."""
     if not member_id:
         raise InvalidRequestError("member_id is required")
-    return MemberId(member_id)
+    return member_id

@@ -1,18 +1,16 @@
 """The OpenAPI document, made from the operations and the types they really use."""
 
-import re
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Final
 
 import msgspec
 
-from goqueue.transport.http.operation import VERSION_PREFIX, Operation, Parameter
-from goqueue.transport.http.reply import JSON
+from goqueue.transport.http.operation import PATH_NAME, VERSION_PREFIX, Operation, Parameter
+from goqueue.wire.http.vocabulary import INT32, INT64, PATH_PARAMETERS, describe_fields
 
 Json = dict[str, Any]
 
-_PATH_NAME: Final = re.compile(r"{(\w+)}")
 _REFERENCE: Final = "#/components/schemas/{name}"
 _TEXT: Final = """\
 A durable message broker: one log, read as a stream or as a queue.
@@ -21,9 +19,9 @@ Errors are always `{"error", "status", "code"}`; programs look at `code`. Unknow
 and null counts as absent. Times are RFC 3339, durations text such as "30s" or "1h30m".
 """
 _TAGS: Final = {
+    "topics": "Making, showing, changing and removing topics.",
     "messages": "Publishing and reading.",
     "groups": "Consumer groups: their members, their options and who reads what.",
-    "topics": "Making, showing, changing and removing topics.",
     "admin": "Looking after topics.",
     "delayed": "Messages that wait for their time.",
     "transactions": "Messages that are seen together, or never.",
@@ -47,6 +45,7 @@ def build_document(operations: Sequence[Operation], *, version: str) -> Json:
     schema_of = {id(kind): schema for kind, schema in zip(types, schemas, strict=True)}
     for component in components.values():
         component["description"] = _prose(component.get("description", ""))
+    describe_fields(components)
     paths: Json = {}
     for operation in operations:
         item = paths.setdefault(operation.path, _new_item(operation))
@@ -73,29 +72,29 @@ def _is_type(kind: object) -> bool:
 def _new_item(operation: Operation) -> Json:
     prefixes = ["/", VERSION_PREFIX] if operation.is_versioned else ["/"]
     item: Json = {"servers": [{"url": prefix} for prefix in prefixes]}
-    names = _PATH_NAME.findall(operation.path)
+    names = PATH_NAME.findall(operation.path)
     if names:
         item["parameters"] = [
-            {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+            {"name": name, "in": "path", "required": True, **PATH_PARAMETERS[name]}
             for name in names
         ]
     return item
 
 
 def _describe(operation: Operation, schema_of: Mapping[int, Json]) -> Json:
-    summary, _, rest = operation.text.partition("\n\n")
+    summary = operation.text.partition("\n\n")[0]
     described: Json = {
         "operationId": operation.name,
         "tags": [operation.tag],
         "summary": _prose(summary),
+        "description": _prose(operation.text),
+        "x-goqueue-permission": operation.deed.need,
         "responses": _responses(operation, schema_of),
     }
-    if rest.strip():
-        described["description"] = _prose(rest)
     if operation.parameters:
         described["parameters"] = [_parameter(one) for one in operation.parameters]
     if operation.body is not None:
-        content = {JSON: {"schema": schema_of[id(operation.body)]}}
+        content = {operation.media_type: {"schema": schema_of[id(operation.body)]}}
         described["requestBody"] = {
             "required": not operation.is_body_optional,
             "content": content,
@@ -108,10 +107,10 @@ def _responses(operation: Operation, schema_of: Mapping[int, Json]) -> Json:
     if isinstance(operation.reply, str):
         content = {operation.reply: {"schema": {"type": "string"}}}
     else:
-        content = {JSON: {"schema": schema_of[id(operation.reply)]}}
+        content = {operation.media_type: {"schema": schema_of[id(operation.reply)]}}
     responses = {str(operation.status.value): _response(operation.status, content)}
     for status in operation.errors:
-        content = {JSON: {"schema": schema_of[id(operation.failure)]}}
+        content = {operation.media_type: {"schema": schema_of[id(operation.failure)]}}
         responses[str(status.value)] = _response(status, content)
     return responses
 
@@ -122,8 +121,16 @@ def _response(status: HTTPStatus, content: Json) -> Json:
 
 def _parameter(parameter: Parameter) -> Json:
     schema: Json = {"type": parameter.kind}
-    if parameter.default is not None:
-        schema["default"] = parameter.default
+    if parameter.kind == "integer":
+        schema["format"] = INT32 if parameter.name == "partition" else INT64
+    words = {
+        "format": parameter.format,
+        "enum": list(parameter.choices) or None,
+        "minimum": parameter.least,
+        "maximum": parameter.most,
+        "default": parameter.default,
+    }
+    schema |= {word: value for word, value in words.items() if value is not None}
     return {
         "name": parameter.name,
         "in": "query",

@@ -1,17 +1,22 @@
 """One thing the API can do: the single source of its route and of its page in the documentation."""
 
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Final
 
+from goqueue.base.deeds import Deed
+from goqueue.service.resources import name_field
 from goqueue.transport.http.call import Call
-from goqueue.transport.http.reply import Response
+from goqueue.transport.http.reply import JSON, Response
 from goqueue.wire.http.errors import ErrorReply
 
 Answer = Callable[[Call], Awaitable[Response]]
 
 VERSION_PREFIX = "/v1"
+PATH_NAME: Final = re.compile(r"{(\w+)}")
+"""A parameter in a path."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +28,11 @@ class Parameter:
     kind: str = "string"
     is_required: bool = False
     default: int | str | None = None
+    least: int | None = None
+    most: int | None = None
+    """Larger numbers count as this one."""
+    choices: tuple[str, ...] = ()
+    format: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +42,8 @@ class Operation:
     method: str
     path: str
     answer: Answer
+    deed: Deed
+    """What it asks for; the gate decides about it before ``answer`` is called."""
     tag: str
     reply: Any
     """Type of the JSON reply; text names the media type of another one."""
@@ -42,12 +54,23 @@ class Operation:
     errors: tuple[HTTPStatus, ...] = ()
     failure: Any = ErrorReply
     """Type of the JSON reply with one of the errors."""
+    media_type: str = JSON
+    """What the JSON of body and replies is declared to be."""
+    absent: str | None = None
+    """The contract's words for a topic that does not exist, where they are not the broker's."""
     is_versioned: bool = True
+    changes_state: bool = False
+    """Whether it changes something although its method says that it only reads."""
 
     @property
     def paths(self) -> tuple[str, ...]:
         """Every path it is found at."""
         return (self.path, VERSION_PREFIX + self.path) if self.is_versioned else (self.path,)
+
+    @property
+    def name_parameter(self) -> str | None:
+        """The parameter of the path that names what the deed is about, if one does."""
+        return name_field(self.deed, PATH_NAME.findall(self.path))
 
     @property
     def name(self) -> str:

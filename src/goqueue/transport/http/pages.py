@@ -10,9 +10,10 @@ from http import HTTPStatus
 from importlib.resources import files
 from typing import Any, Final
 
-from goqueue.runtime.broker import Broker
+from goqueue.base.deeds import Deed
+from goqueue.service.health import package_version
+from goqueue.service.service import Service
 from goqueue.transport.http.call import Call
-from goqueue.transport.http.health import package_version
 from goqueue.transport.http.openapi import build_document
 from goqueue.transport.http.operation import Answer, Operation
 from goqueue.transport.http.reply import JSON, Response, encode, raw_reply
@@ -25,9 +26,9 @@ _INLINE: Final = re.compile(r"<(style|script)>(.*?)</\1>", re.DOTALL)
 class PageRoutes:
     """Serves the pages. They load nothing from anywhere else."""
 
-    def __init__(self, broker: Broker, described: Sequence[Operation]) -> None:
+    def __init__(self, service: Service, described: Sequence[Operation]) -> None:
         home = _read("home.html")
-        for name, text in (("node", broker.config.node_id), ("version", package_version())):
+        for name, text in (("node", service.config.node_id), ("version", package_version())):
             home = home.replace(f"{{{{{name}}}}}", html.escape(text))
         self._home = _Page(home)
         self._docs = _Page(_read("docs.html"))
@@ -36,9 +37,9 @@ class PageRoutes:
     def operations(self) -> tuple[Operation, ...]:
         """Return what can be looked at."""
         return (
-            _get("/", self.home, HTML),
-            _get("/docs", self.docs, HTML),
-            _get("/openapi.json", self.openapi, dict[str, Any]),
+            _get("/", self.home, Deed.READ_DOCUMENTATION, HTML),
+            _get("/docs", self.docs, Deed.READ_DOCUMENTATION, HTML),
+            _get("/openapi.json", self.openapi, Deed.READ_DOCUMENTATION, dict[str, Any]),
         )
 
     async def home(self, _call: Call) -> Response:
@@ -84,7 +85,7 @@ def _read(name: str) -> str:
     return (files(__package__) / "pages" / name).read_text()
 
 
-def _get(path: str, answer: Answer, reply: object) -> Operation:
+def _get(path: str, answer: Answer, deed: Deed, reply: object) -> Operation:
     return Operation(
-        method="GET", path=path, answer=answer, tag=TAG, reply=reply, is_versioned=False
+        method="GET", path=path, answer=answer, deed=deed, tag=TAG, reply=reply, is_versioned=False
     )

@@ -1,67 +1,65 @@
 """Polling over HTTP: a member of a group leases messages."""
 
-from functools import partial
 from http import HTTPStatus
 from typing import Final
 
+from goqueue.base.deeds import Deed
 from goqueue.base.errors import InvalidRequestError
 from goqueue.base.limits import FETCH_WAIT_MS_MAX, HTTP_READ_MESSAGES_MAX
 from goqueue.base.units import SECOND_MS
-from goqueue.runtime.broker import Broker
-from goqueue.runtime.polling import Demand, Polled
+from goqueue.service.polled import write_polled
+from goqueue.service.reading import PAGE_BYTES_MAX
+from goqueue.service.service import Service
+from goqueue.service.verb import RequestContext
 from goqueue.transport.http.call import Call
-from goqueue.transport.http.drafts import BASE64, TEXT
 from goqueue.transport.http.operation import Operation, Parameter
-from goqueue.transport.http.poll_messages import write_part
 from goqueue.transport.http.poll_wait import PollWait
-from goqueue.transport.http.reading import LIMIT_DEFAULT, READ_BYTES_MAX
+from goqueue.transport.http.reading import LIMIT_DEFAULT
 from goqueue.transport.http.reply import Response, json_reply, refusal
 from goqueue.wire.http.errors import METHOD_NOT_ALLOWED
-from goqueue.wire.http.polling import PolledMessage, PollReply
+from goqueue.wire.http.messages import BASE64, TEXT
+from goqueue.wire.http.polling import PollReply
+from goqueue.wire.queue_calls import Poll
 
 TAG: Final = "groups"
 WAIT_MS_DEFAULT: Final = 30 * SECOND_MS
+NO_PAYLOAD: Final = memoryview(b"")
+_PARAMETERS: Final = (
+    Parameter(name="member_id", text="Who polls.", is_required=True),
+    Parameter(
+        name="generation", kind="integer", least=0,
+        text="The generation the member knows; without it none is compared.",
+    ),
+    Parameter(name="timeout", default="30s", text="Longest wait for messages; at most 60s."),
+    Parameter(
+        name="limit", kind="integer", default=LIMIT_DEFAULT, least=1, most=HTTP_READ_MESSAGES_MAX,
+        text=f"Most messages to lease in all; at most {HTTP_READ_MESSAGES_MAX}.",
+    ),
+    Parameter(
+        name="max_messages", kind="integer", least=1, most=HTTP_READ_MESSAGES_MAX,
+        text="Another name for `limit`.",
+    ),
+    Parameter(
+        name="encoding", choices=(TEXT, BASE64), text="`base64` returns every value as base64."
+    ),
+)  # fmt: skip
 
 
 class PollRoutes:
     """Leases messages."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, service: Service) -> None:
+        self._service = service
 
     def operations(self) -> tuple[Operation, ...]:
         """Return what can be done to lease."""
         return (
             Operation(
-                method="GET",
-                path="/groups/{group}/poll",
-                answer=self.poll_group,
-                tag=TAG,
-                reply=PollReply,
+                method="GET", path="/groups/{group}/poll", answer=self.poll_group, tag=TAG,
+                deed=Deed.POLL, reply=PollReply, changes_state=True, parameters=_PARAMETERS,
                 errors=(HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT),
-                parameters=(
-                    Parameter(name="member_id", text="Who polls.", is_required=True),
-                    Parameter(
-                        name="generation",
-                        kind="integer",
-                        text="The generation the member knows; without it none is compared.",
-                    ),
-                    Parameter(
-                        name="timeout",
-                        default="30s",
-                        text="Longest wait for messages; at most 60s.",
-                    ),
-                    Parameter(
-                        name="limit",
-                        kind="integer",
-                        default=LIMIT_DEFAULT,
-                        text=f"Most messages to lease in all; at most {HTTP_READ_MESSAGES_MAX}."
-                        " `max_messages` is another name for it.",
-                    ),
-                    Parameter(name="encoding", text='"base64" returns every value as base64.'),
-                ),
             ),
-        )
+        )  # fmt: skip
 
     async def poll_group(self, call: Call) -> Response:
         """Lease messages that are ready, waiting a while for some to be.
@@ -77,22 +75,31 @@ class PollRoutes:
         member = call.text("member_id")
         if member is None:
             raise InvalidRequestError("member_id is required")
-        generation = call.number("generation", default=0)
         in_base64 = _is_base64(call)
         room = call.room_for_reading()
-        demand = Demand(_limit(call), READ_BYTES_MAX, _wait_ms(call), room)
-        group = self._broker.groups.get(call.path["group"])
-        wait = PollWait(self._broker, call, group.name, member)
+        poll = Poll(
+            call.path["group"],
+            member,
+            call.number("generation", default=0),
+            _limit(call),
+            PAGE_BYTES_MAX,
+            _wait_ms(call),
+        )
+        wait = PollWait(self._service.queue, call, poll)
         try:
-            polled = await wait.run(generation or None, demand)
-            give_back = partial(self._broker.consume.give_back, group.name, polled)
-            has_one_topic = len(group.topics) == 1
+            polled = await wait.run(RequestContext(NO_PAYLOAD, room))
             try:
-                reply = json_reply(_reply(polled, has_one_topic=has_one_topic, in_base64=in_base64))
+                # Asked now: members that joined meanwhile may read other topics.
+                has_one_topic = self._service.queue.has_one_topic(call.grant, poll.group)
+                size = sum([part.size for part in polled.parts])
+                rows = sum([part.rows for part in polled.parts])
+                await call.turns.take_for(size=size, messages=rows)
+                written = write_polled(polled, has_one_topic=has_one_topic, is_base64=in_base64)
+                reply = json_reply(written)
             except BaseException:
-                give_back()
+                wait.give_back(polled)
                 raise
-            reply.undo = give_back
+            reply.undo = lambda: wait.give_back(polled)
             return reply
         finally:
             room.keep(0)
@@ -112,14 +119,3 @@ def _limit(call: Call) -> int:
 
 def _wait_ms(call: Call) -> int:
     return call.duration_ms("timeout", default=WAIT_MS_DEFAULT, most=FETCH_WAIT_MS_MAX)
-
-
-def _reply(polled: Polled, *, has_one_topic: bool, in_base64: bool) -> PollReply:
-    messages: dict[str, list[PolledMessage]] = {}
-    next_offset: dict[str, int] = {}
-    for part in polled.parts:
-        topic, partition = part.partition
-        key = str(partition) if has_one_topic else f"{topic}:{partition}"
-        messages[key] = write_part(part, is_base64=in_base64)
-        next_offset[key] = part.end_offset
-    return PollReply(messages=messages, next_offset=next_offset, generation=polled.generation)

@@ -6,12 +6,11 @@ from typing import Final
 
 import msgspec
 
-from goqueue.base.errors import GroupNotFoundError, InvalidRequestError
-from goqueue.base.ids import Offset, PartitionId, TopicName, TopicPartition
+from goqueue.base.deeds import Deed
+from goqueue.base.errors import InvalidRequestError
 from goqueue.base.limits import SETTLE_PARTS_MAX
-from goqueue.base.units import SECOND_MS, US_PER_MS
-from goqueue.runtime.broker import Broker
-from goqueue.runtime.progress import Progress
+from goqueue.base.units import SECOND_MS
+from goqueue.service.service import Service
 from goqueue.transport.http.call import Call, parse_int64
 from goqueue.transport.http.operation import Operation
 from goqueue.transport.http.reply import Response, json_reply
@@ -25,7 +24,8 @@ from goqueue.wire.http.group_offsets import (
     PartitionLag,
     ResetPlace,
 )
-from goqueue.wire.times import format_time_us, parse_time_us
+from goqueue.wire.queue_calls import CommitOffsets, GroupCall, OffsetOf, Progress, ResetOffsets
+from goqueue.wire.times import parse_time_us
 
 TAG: Final = "groups"
 EARLIEST: Final = "earliest"
@@ -37,8 +37,9 @@ _RESET: Final = msgspec.json.Decoder(OffsetReset)
 class OffsetRoutes:
     """Shows and moves the places groups read on from."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._queue = service.queue
 
     def operations(self) -> tuple[Operation, ...]:
         """Return what can be done with offsets."""
@@ -48,110 +49,64 @@ class OffsetRoutes:
         return (
             Operation(
                 method="POST", path=offsets, answer=self.commit_offsets, tag=TAG,
-                body=OffsetCommit, reply=OffsetsCommitted,
+                deed=Deed.COMMIT_OFFSETS, body=OffsetCommit, reply=OffsetsCommitted,
                 errors=(bad, foreign, absent, HTTPStatus.CONFLICT, large),
             ),
             Operation(
-                method="GET", path=offsets, answer=self.show_offsets, tag=TAG, reply=GroupOffsets
+                method="GET", path=offsets, answer=self.show_offsets, tag=TAG, reply=GroupOffsets,
+                deed=Deed.DESCRIBE_PROGRESS,
             ),
             Operation(
                 method="POST", path=f"{offsets}/reset", answer=self.reset_offsets, tag=TAG,
+                deed=Deed.RESET_OFFSETS,
                 body=OffsetReset, reply=OffsetsReset, errors=(bad, absent, large),
             ),
             Operation(
                 method="GET", path="/groups/{group}/lag", answer=self.show_lag, tag=TAG,
-                reply=GroupLag, errors=(absent,),
+                deed=Deed.DESCRIBE_PROGRESS, reply=GroupLag, errors=(absent,),
             ),
         )  # fmt: skip
 
     async def commit_offsets(self, call: Call) -> Response:
         """Settle everything before the given offsets, as the owner of their partitions."""
-        body = await call.body(_COMMIT, bytes_max=self._broker.config.http_body_bytes_max)
+        body = await call.body(_COMMIT, bytes_max=self._service.config.http_body_bytes_max)
         if not body.member_id:
             raise InvalidRequestError("member_id is required")
-        offsets = _places(body.offsets)
         group = call.path["group"]
-        generation = body.generation or None
-        await self._broker.consume.commit_offsets(group, body.member_id, generation, offsets)
+        offsets = _places(body.offsets)
+        commit = CommitOffsets(group, body.member_id, body.generation or None, offsets)
+        await self._queue.commit_offsets(call.grant, commit)
         return json_reply(OffsetsCommitted(group=group, offsets=body.offsets))
 
     async def show_offsets(self, call: Call) -> Response:
         """Return where a group reads on; a group that does not exist has no topics."""
-        name = call.path["group"]
-        try:
-            group = self._broker.groups.get(name)
-        except GroupNotFoundError:
-            return json_reply(GroupOffsets(group_id=name, topics={}))
-        topics: dict[str, dict[str, int]] = {}
-        changed_ms = 0
-        for place, hosted in sorted(self._broker.consume.ledgers.of(name).items()):
-            topics.setdefault(place.topic, {})[str(place.partition)] = hosted.ledger.committed
-            changed_ms = max(changed_ms, hosted.changed_ms)
-        return json_reply(
-            GroupOffsets(
-                group_id=name,
-                topics=topics,
-                generation=group.generation,
-                updated_at=format_time_us(changed_ms * US_PER_MS) if changed_ms else None,
-            )
-        )
+        return json_reply(self._queue.committed(call.grant, call.path["group"]))
 
     async def reset_offsets(self, call: Call) -> Response:
         """Let a group begin anew at other offsets of a topic.
 
         What is leased there is taken back unsettled. A dry run only tells where it would begin.
         """
-        body = await call.body(_RESET, bytes_max=self._broker.config.http_body_bytes_max)
-        group = self._broker.groups.get(call.path["group"])
-        consume = self._broker.consume
-        offsets = self._resolve(body)
-        known = consume.ledgers.of(group.name)
+        body = await call.body(_RESET, bytes_max=self._service.config.http_body_bytes_max)
+        reset, dry_run = _reset_of(call.path["group"], body), bool(body.dry_run)
+        placed = await self._queue.move_offsets(call.grant, reset, dry_run=dry_run)
         places = {
-            str(place.partition): ResetPlace(
-                new_offset=offset,
-                old_offset=known[place].ledger.committed if place in known else None,
-            )
-            for place, offset in offsets.items()
+            str(partition): ResetPlace(new_offset=new, old_offset=old)
+            for partition, (new, old) in placed.items()
         }
-        if not body.dry_run:
-            await consume.reset_offsets(group.name, offsets)
         return json_reply(
-            OffsetsReset(
-                group=group.name, topic=body.topic, dry_run=bool(body.dry_run), offsets=places
-            )
-        )
-
-    def _resolve(self, body: OffsetReset) -> dict[TopicPartition, Offset]:
-        to, offset = body.to, None
-        if isinstance(to, int) or parse_int64(to) is not None:
-            offset = int(to)
-            if offset < 0:
-                raise InvalidRequestError(f"to: {offset} is not an offset")
-        timestamp_us = None
-        if offset is None and to not in {EARLIEST, LATEST}:
-            try:
-                timestamp_us = max(parse_time_us(str(to)), 0)
-            except ValueError as error:
-                raise InvalidRequestError(
-                    f'to: write "earliest", "latest", an offset or a time; {error}'
-                ) from error
-        return self._broker.consume.resolve(
-            body.topic,
-            to=str(to),
-            timestamp_us=timestamp_us,
-            offset=offset,
-            partitions=body.partitions,
+            OffsetsReset(group=reset.group, topic=body.topic, dry_run=dry_run, offsets=places)
         )
 
     async def show_lag(self, call: Call) -> Response:
         """Return how far a group is behind, in messages and in seconds, by partition."""
-        group = self._broker.groups.get(call.path["group"])
-        found = sorted(await self._broker.consume.progress(group.name))
-        partitions = [_lag_of(one) for one in found]
+        name = call.path["group"]
+        found = await self._queue.progress(call.grant, GroupCall(name))
+        partitions = [_lag_of(one) for one in found.parts]
         return json_reply(
             GroupLag(
-                group_id=group.name,
-                generation=group.generation,
+                group_id=name,
+                generation=found.generation,
                 lag=sum(one.lag for one in partitions),
                 lag_seconds=max((one.lag_seconds for one in partitions), default=0.0),
                 partitions=partitions,
@@ -159,10 +114,28 @@ class OffsetRoutes:
         )
 
 
+def _reset_of(group: str, body: OffsetReset) -> ResetOffsets:
+    """Return where a group is to begin anew, or raise."""
+    to, offset = body.to, None
+    if isinstance(to, int) or parse_int64(to) is not None:
+        offset = int(to)
+        if offset < 0:
+            raise InvalidRequestError(f"to: {offset} is not an offset")
+    timestamp_us = None
+    if offset is None and to not in {EARLIEST, LATEST}:
+        try:
+            timestamp_us = max(parse_time_us(str(to)), 0)
+        except ValueError as error:
+            raise InvalidRequestError(
+                f'to: write "earliest", "latest", an offset or a time; {error}'
+            ) from error
+    return ResetOffsets(group, body.topic, str(to), timestamp_us, offset, body.partitions)
+
+
 def _lag_of(one: Progress) -> PartitionLag:
     return PartitionLag(
-        topic=one.partition.topic,
-        partition=one.partition.partition,
+        topic=one.topic,
+        partition=one.partition,
         committed=one.committed_offset,
         end=one.end_offset,
         lag=one.lag,
@@ -174,15 +147,15 @@ def _lag_of(one: Progress) -> PartitionLag:
     )
 
 
-def _places(offsets: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, Offset]:
-    places: dict[TopicPartition, Offset] = {}
+def _places(offsets: Mapping[str, Mapping[str, int]]) -> list[OffsetOf]:
+    places: list[OffsetOf] = []
     for topic, partitions in offsets.items():
         for text, offset in partitions.items():
             number = parse_int64(text)
             if number is None or number < 0:
                 name = f"{ascii(topic)[1:-1][:249]}.{ascii(text)[1:-1][:20]}"
                 raise InvalidRequestError(f"offsets.{name}: not the number of a partition")
-            places[TopicPartition(TopicName(topic), PartitionId(number))] = Offset(offset)
+            places.append(OffsetOf(topic, number, offset))
     if len(places) > SETTLE_PARTS_MAX:
         raise InvalidRequestError(f"offsets: more than {SETTLE_PARTS_MAX} partitions")
     return places

@@ -5,10 +5,12 @@ import contextlib
 from typing import Any, Final
 
 from goqueue.base.errors import GoQueueError
-from goqueue.runtime.broker import Broker
-from goqueue.runtime.polling import Demand, Polled
+from goqueue.base.units import SECOND_MS
+from goqueue.service.queue import Polled, Queue
+from goqueue.service.verb import RequestContext
 from goqueue.transport.http.call import Call
 from goqueue.transport.http.exchange import DisconnectedError
+from goqueue.wire.queue_calls import Poll
 
 LIVE_SIGNS: Final = 3
 """How often, in one session's time, a member that waits counts as heard of."""
@@ -17,22 +19,21 @@ LIVE_SIGNS: Final = 3
 class PollWait:
     """One poll of one member. Its open connection is a sign of life, and the end of it an end."""
 
-    def __init__(self, broker: Broker, call: Call, group: str, member: str) -> None:
-        self._broker = broker
+    def __init__(self, queue: Queue, call: Call, poll: Poll) -> None:
+        self._queue = queue
         self._call = call
-        self._group = group
-        self._member = member
+        self._poll = poll
 
-    async def run(self, generation: int | None, demand: Demand) -> Polled:
+    async def run(self, context: RequestContext) -> Polled:
         """Return what was leased; when the client goes away nothing stays leased for it."""
-        consume = self._broker.consume
-        polled = await consume.poll_ready(self._group, self._member, generation, demand)
+        queue, grant = self._queue, self._call.grant
+        polled = await queue.lease_ready(grant, self._poll, context)
         if polled is not None:
             if self._call.is_gone:
-                consume.give_back(self._group, polled)
+                self.give_back(polled)
                 raise DisconnectedError
             return polled
-        poll = asyncio.ensure_future(consume.poll(self._group, self._member, generation, demand))
+        poll = asyncio.ensure_future(queue.lease(grant, self._poll, context))
         gone = asyncio.ensure_future(self._call.gone())
         try:
             await self._until_either(poll, gone)
@@ -44,15 +45,20 @@ class PollWait:
                 poll.cancel()
                 await asyncio.wait([poll])
         if not poll.cancelled() and poll.exception() is None:
-            consume.give_back(self._group, poll.result())
+            self.give_back(poll.result())
         raise DisconnectedError
 
+    def give_back(self, polled: Polled) -> None:
+        """End the leases of an answer nobody got."""
+        self._queue.give_back(self._call.grant, self._poll.group, polled)
+
     async def _until_either(self, poll: asyncio.Future[Polled], gone: asyncio.Future[None]) -> None:
-        pause = self._broker.groups.get(self._group).options.session_timeout_ms / 1_000 / LIVE_SIGNS
+        group, member, grant = self._poll.group, self._poll.member, self._call.grant
+        pause = self._queue.session_timeout_ms(grant, group) / SECOND_MS / LIVE_SIGNS
         while True:
             either: list[asyncio.Future[Any]] = [poll, gone]
             await asyncio.wait(either, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
             if poll.done() or gone.done():
                 return
             with contextlib.suppress(GoQueueError):
-                self._broker.groups.get(self._group).touch(self._member)
+                self._queue.touch(grant, group, member)

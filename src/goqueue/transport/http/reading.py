@@ -1,94 +1,81 @@
 """Reading over HTTP: by offset, and by time."""
 
-import asyncio
 from http import HTTPStatus
 from itertools import chain, islice
 from typing import Final
 
+from goqueue.base.deeds import Deed
 from goqueue.base.errors import InvalidRequestError
-from goqueue.base.ids import Offset
 from goqueue.base.limits import HTTP_READ_MESSAGES_MAX
-from goqueue.base.units import MiB
-from goqueue.runtime.broker import Broker
-from goqueue.runtime.page import Page, read_page
-from goqueue.runtime.partition import Partition
-from goqueue.runtime.sight import Lens
+from goqueue.service.reading import PAGE_BYTES_MAX, PIECE_BYTES, Page
+from goqueue.service.service import Service
 from goqueue.transport.http.call import Call, parse_int64
-from goqueue.transport.http.drafts import BASE64, TEXT
 from goqueue.transport.http.operation import Operation, Parameter
-from goqueue.transport.http.reply import Response, json_reply
-from goqueue.transport.http.stored import write_base64, write_text
-from goqueue.transport.http.topics import find_topic
-from goqueue.wire.http.messages import HiddenOffsets, MessagePage, MissingRange
+from goqueue.transport.http.reply import NO_TOPIC, Response, json_reply
+from goqueue.wire.calls import Fetch, FetchPart, Offsets
+from goqueue.wire.http.messages import BASE64, TEXT, HiddenOffsets, MessagePage, MissingRange
+from goqueue.wire.http.stored import write_base64, write_text
 from goqueue.wire.http.topics import OffsetList
 from goqueue.wire.times import format_time_us, parse_moment_us
 
 TAG: Final = "messages"
 LIMIT_DEFAULT: Final = 100
-READ_BYTES_MAX: Final = 4 * MiB
-"""A page ends when its messages are this large; a single larger message comes alone."""
 
+COMMITTED: Final = "read_committed"
+UNCOMMITTED: Final = "read_uncommitted"
 HIDE: Final = "hide"
 SHOW: Final = "show"
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
 _TIMESTAMP: Final = "a time (RFC 3339, or milliseconds since 1970)"
+_WHEN: Final = Parameter(
+    name="timestamp", is_required=True, text=f"{_TIMESTAMP.capitalize()}, `earliest` or `latest`."
+)
+_PARAMETERS: Final = (
+    Parameter(name="offset", kind="integer", default=0, least=0, text="Offset to begin at."),
+    Parameter(
+        name="timestamp",
+        text=f"Begin at the first message at or after {_TIMESTAMP}, instead of at an offset.",
+    ),
+    Parameter(
+        name="limit", kind="integer", default=LIMIT_DEFAULT, least=1, most=HTTP_READ_MESSAGES_MAX,
+        text=f"Most messages to return; at most {HTTP_READ_MESSAGES_MAX}.",
+    ),
+    Parameter(
+        name="encoding", choices=(TEXT, BASE64), text="`base64` returns every value as base64."
+    ),
+    Parameter(
+        name="delayed", default=HIDE, choices=(HIDE, SHOW),
+        text="`show` also returns messages that are not due yet or were cancelled.",
+    ),
+    Parameter(
+        name="isolation", default=COMMITTED, choices=(COMMITTED, UNCOMMITTED),
+        text="Whether messages of transactions are left out that are open or were aborted.",
+    ),
+)  # fmt: skip
 
 
 class ReadingRoutes:
     """Gives messages."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, service: Service) -> None:
+        self._service = service
 
     def operations(self) -> tuple[Operation, ...]:
         """Return what can be done to read."""
         errors = (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND)
         return (
             Operation(
-                method="GET",
-                path="/topics/{topic}/partitions/{partition}/messages",
-                answer=self.read_messages,
-                tag=TAG,
-                reply=MessagePage,
-                errors=errors,
-                parameters=(
-                    Parameter(name="offset", kind="integer", default=0, text="Offset to begin at."),
-                    Parameter(
-                        name="timestamp",
-                        text=f"Begin at the first message at or after {_TIMESTAMP},"
-                        " instead of at an offset.",
-                    ),
-                    Parameter(
-                        name="limit",
-                        kind="integer",
-                        default=LIMIT_DEFAULT,
-                        text=f"Most messages to return; at most {HTTP_READ_MESSAGES_MAX}.",
-                    ),
-                    Parameter(name="encoding", text='"base64" returns every value as base64.'),
-                    Parameter(
-                        name="delayed",
-                        default=HIDE,
-                        text='"show" also returns messages that are not due yet or were cancelled.',
-                    ),
-                ),
+                method="GET", path="/topics/{topic}/partitions/{partition}/messages",
+                answer=self.read_messages, deed=Deed.FETCH, tag=TAG, reply=MessagePage,
+                errors=errors, parameters=_PARAMETERS,
             ),
             Operation(
-                method="GET",
-                path="/topics/{topic}/offsets",
-                answer=self.find_offsets,
-                tag=TAG,
-                reply=OffsetList,
-                errors=errors,
-                parameters=(
-                    Parameter(
-                        name="timestamp",
-                        is_required=True,
-                        text=f'{_TIMESTAMP.capitalize()}, "earliest" or "latest".',
-                    ),
-                ),
+                method="GET", path="/topics/{topic}/offsets", answer=self.find_offsets, tag=TAG,
+                deed=Deed.FIND_OFFSETS, reply=OffsetList, errors=errors, absent=NO_TOPIC,
+                parameters=(_WHEN,),
             ),
-        )
+        )  # fmt: skip
 
     async def read_messages(self, call: Call) -> Response:
         """Read a partition from an offset or a time on, in the order of the offsets.
@@ -105,26 +92,29 @@ class ReadingRoutes:
         offset = call.number("offset", default=0)
         limit = min(call.number("limit", default=LIMIT_DEFAULT, least=1), HTTP_READ_MESSAGES_MAX)
         is_base64 = _is_base64(call.text("encoding"))
-        lens = Lens(
-            show_delayed=_shows_delayed(call.text("delayed")),
-            is_committed=_is_committed(call.text("isolation")),
-        )
-        name = call.path["topic"]
-        topic = find_topic(self._broker, name, text=f"topic not found: {ascii(name)[1:-1][:249]}")
         moment = call.text("timestamp")
-        if moment is not None:
-            if call.text("offset") is not None:
-                raise InvalidRequestError("give offset or timestamp, not both")
-            offset = _offset_at(topic.partition(number), _moment_us(moment))
-        page = await read_page(
-            topic,
-            number,
-            offset=Offset(offset),
+        if moment is not None and call.text("offset") is not None:
+            raise InvalidRequestError("give offset or timestamp, not both")
+        page = await self._service.reading.page(
+            call.grant,
+            Fetch(
+                call.path["topic"],
+                bytes_max=PAGE_BYTES_MAX,
+                wait_ms=0,
+                parts=[FetchPart(number, offset)],
+                show_delayed=_shows_delayed(call.text("delayed")),
+                is_committed=_is_committed(call.text("isolation")),
+            ),
             count_max=limit,
-            bytes_max=READ_BYTES_MAX,
-            lens=lens,
+            from_us=None if moment is None else _moment_us(moment),
+            turns=call.turns,
         )
-        return json_reply(_page_of(page, is_base64=is_base64))
+        size = sum([len(message.value or b"") for message in page.messages])
+        await call.turns.take_for(size=size, messages=len(page.messages))
+        reply = _page_of(page, is_base64=is_base64)
+        if size > PIECE_BYTES:
+            await call.turns.take()
+        return json_reply(reply)
 
     async def find_offsets(self, call: Call) -> Response:
         """Return for each partition the first offset at or after a time.
@@ -136,25 +126,15 @@ class ReadingRoutes:
             raise InvalidRequestError("timestamp is required")
         is_time = moment not in {EARLIEST, LATEST}
         moment_us = _moment_us(moment) if is_time else 0
-        topic = find_topic(self._broker, call.path["topic"])
+        name = call.path["topic"]
+        wanted = Offsets(name, moment_us if is_time else None, is_committed=False)
+        found = await self._service.topics.offsets(call.grant, wanted)
         offsets: dict[str, int] = {}
-        for partition in topic.partitions:
-            offset = partition.visible_offset
-            if moment == EARLIEST:
-                offset = partition.log.start_offset
-            elif is_time:
-                # Looking up a time reads the log: others get their turn in between.
-                await asyncio.sleep(0)
-                offset = _offset_at(partition, moment_us)
-            offsets[str(partition.name.partition)] = offset
+        for one in found.parts:
+            offset = one.start_offset if moment == EARLIEST else one.end_offset
+            offsets[str(one.partition)] = one.offset if one.offset >= 0 else offset
         timestamp = format_time_us(moment_us) if is_time else moment
-        reply = OffsetList(topic=topic.record.name, timestamp=timestamp, offsets=offsets)
-        return json_reply(reply)
-
-
-def _offset_at(partition: Partition, moment_us: int) -> Offset:
-    found = partition.find_time(moment_us)
-    return partition.visible_offset if found is None else found
+        return json_reply(OffsetList(topic=name, timestamp=timestamp, offsets=offsets))
 
 
 def _moment_us(text: str) -> int:
@@ -165,9 +145,9 @@ def _moment_us(text: str) -> int:
 
 
 def _is_committed(text: str | None) -> bool:
-    if text in (None, "", "read_committed"):
+    if text in (None, "", COMMITTED):
         return True
-    if text == "read_uncommitted":
+    if text == UNCOMMITTED:
         return False
     raise InvalidRequestError("isolation: must be read_committed or read_uncommitted")
 

@@ -7,11 +7,12 @@ from typing import Any, Final
 
 import msgspec
 
-from goqueue.base.errors import GoQueueError
+from goqueue.base.errors import GoQueueError, TopicNotFoundError
 from goqueue.wire.http.errors import ErrorReply, status_of
 
 JSON: Final = "application/json"
 RETRY_AFTER_SECONDS: Final = 1
+NO_TOPIC: Final = "topic not found"
 _COMMON: Final = "x-content-type-options: nosniff\r\ncache-control: no-store\r\n"
 _STATUS_LINES: Final = {one.value: f"HTTP/1.1 {one.value} {one.phrase}\r\n" for one in HTTPStatus}
 _HEADER: Final = re.compile(r"[!#-'*+.0-9A-Z^-z|~-]+: [\t -~\x80-\xff]*")
@@ -72,10 +73,11 @@ def raw_reply(
     return Response(body, status, media_type, headers)
 
 
-def error_reply(error: GoQueueError) -> Response:
-    """Answer with an error of the broker."""
+def error_reply(error: GoQueueError, absent: str | None = None) -> Response:
+    """Answer with an error of the broker; ``absent`` is said of a topic that does not exist."""
+    text = absent if absent and isinstance(error, TopicNotFoundError) else error.message
     headers = {"Retry-After": str(RETRY_AFTER_SECONDS)} if error.retryable else None
-    return refusal(status_of(error), error.message, code=error.code, headers=headers)
+    return refusal(status_of(error), text, code=error.code, headers=headers)
 
 
 def refusal(

@@ -10,23 +10,27 @@ from typing import Any, Final
 import msgspec
 
 from goqueue.base.errors import GoQueueError, InvalidRequestError, InvalidVersionError
-from goqueue.base.ids import SchemaVersion, SubjectName
 from goqueue.base.limits import SCHEMA_BODY_BYTES_MAX
-from goqueue.core.schemas.registry import Registry
-from goqueue.core.schemas.schema import Reference, Schema, Stored, read_schema
+from goqueue.service.schemas import Compatibility, Schema, Stored
+from goqueue.service.service import Service
 from goqueue.transport.http.call import Call
 from goqueue.transport.http.reply import JSON, Response, encode, raw_reply
+from goqueue.wire.http.schemas import JSON as JSON_SCHEMA
 from goqueue.wire.http.schemas import (
     MEDIA_TYPE,
-    ReferenceText,
+    CompatibilityWanted,
     SchemaDetail,
     SchemaText,
+    detail_of,
     error_of,
+    level_of,
+    schema_of,
 )
 
 LATEST: Final = ("latest", "-1")
 SERIALIZED: Final = "serialized"
 _VERSION: Final = re.compile(r"[1-9]\d{0,8}", re.ASCII)
+_LEVEL: Final = msgspec.json.Decoder(CompatibilityWanted)
 _SCHEMA: Final = msgspec.json.Decoder(SchemaText)
 
 Method = Callable[[Any, Call], Awaitable[Response]]
@@ -57,18 +61,6 @@ def told(method: Method) -> Method:
     return answer
 
 
-async def read_text(call: Call, *, default: str) -> Schema:
-    """Return the schema in a request's body."""
-    text = await call.body(_SCHEMA, bytes_max=SCHEMA_BODY_BYTES_MAX)
-    references = [
-        Reference(
-            name=one.name, subject=SubjectName(one.subject), version=SchemaVersion(one.version)
-        )
-        for one in text.references or ()
-    ]
-    return read_schema(text.schema, text.schema_type or default, references)
-
-
 def read_version(call: Call) -> int | None:
     """Return the version in the path; None is the latest."""
     text = call.path["version"]
@@ -87,26 +79,30 @@ def read_id(call: Call) -> int:
     return int(text)
 
 
-def references_of(schema: Schema) -> list[ReferenceText]:
-    """Return what a schema refers to."""
-    return [
-        ReferenceText(name=one.name, subject=one.subject, version=one.version)
-        for one in schema.references
-    ]
+class RegistryRoutes:
+    """What both kinds of routes have in common; the subclass says whose clients it is for."""
 
+    is_confluent = False
+    language = JSON_SCHEMA
+    """What a schema is written in that does not say so."""
 
-def detail_of(registry: Registry, stored: Stored, call: Call) -> SchemaDetail:
-    """Return a version; a Protobuf file as a descriptor if the request asks for that."""
-    text = stored.schema.text
-    if call.text("format") == SERIALIZED:
-        serialized = registry.definition(stored.id).serialized()
-        if serialized is not None:
-            text = base64.b64encode(serialized).decode()
-    return SchemaDetail(
-        subject=stored.subject,
-        version=stored.version,
-        id=stored.id,
-        schema=text,
-        schema_type=stored.schema.type.value,
-        references=references_of(stored.schema),
-    )
+    def __init__(self, service: Service) -> None:
+        self._schemas = service.schemas
+
+    async def _text(self, call: Call) -> Schema:
+        """Return the schema in a request's body."""
+        text = await call.body(_SCHEMA, bytes_max=SCHEMA_BODY_BYTES_MAX)
+        return schema_of(text, default=self.language)
+
+    async def _level_in(self, call: Call) -> Compatibility:
+        """Return the compatibility mode in a request's body."""
+        return level_of(await call.body(_LEVEL, bytes_max=SCHEMA_BODY_BYTES_MAX))
+
+    def _detail(self, call: Call, stored: Stored) -> SchemaDetail:
+        """Return a version; a Protobuf file as a descriptor if the request asks for that."""
+        text = stored.schema.text
+        if call.text("format") == SERIALIZED:
+            serialized = self._schemas.serialized(call.grant, stored.id)
+            if serialized is not None:
+                text = base64.b64encode(serialized).decode()
+        return detail_of(stored, text)

@@ -1,14 +1,16 @@
 """The HTTP listener, in the broker's own event loop."""
 
 import asyncio
+from collections.abc import Callable
 from email.utils import formatdate
 from typing import Final
 
 from goqueue.base.units import SECOND_MS
-from goqueue.runtime.broker import Broker
+from goqueue.service.service import Service
 from goqueue.transport.http.api import operations
 from goqueue.transport.http.app import App
 from goqueue.transport.http.connection import HttpConnection, Hub
+from goqueue.transport.http.origin import Hosts
 
 BACKLOG: Final = 1_024
 
@@ -16,12 +18,19 @@ BACKLOG: Final = 1_024
 class HttpServer:
     """Listens for HTTP. It handles no signals: stopping is the business of who started it."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, service: Service, *, native: Callable[[], str] = str) -> None:
+        self._service = service
+        config = service.config
         self._hub = Hub(
-            App(operations(broker)),
-            connections_max=broker.config.connections_max,
+            App(
+                operations(service),
+                hosts=Hosts((config.node_id, *config.http_hosts.split(","))),
+                gate=service.gate,
+                turns=service.turns,
+            ),
+            connections_max=config.connections_max,
             lost=self._count_down,
+            native=native,
         )
         self._server: asyncio.Server | None = None
         self._address = ""
@@ -38,13 +47,27 @@ class HttpServer:
 
     async def start(self, listener: str) -> None:
         """Listen on ``host:port``; port 0 takes a free one."""
+        await self.bind(listener)
+        await self.listen()
+
+    async def bind(self, listener: str) -> None:
+        """Take the port, and nobody in yet."""
         host, _, port = listener.rpartition(":")
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
-            self._accept, host.strip("[]") or None, int(port), backlog=BACKLOG
+            self._accept,
+            host.strip("[]") or None,
+            int(port),
+            backlog=BACKLOG,
+            start_serving=False,
         )
         self._address = f"{host}:{self._server.sockets[0].getsockname()[1]}"
+
+    async def listen(self) -> None:
+        """Serve clients at the port that was taken."""
+        assert self._server is not None, "bound"
         self._keep_date()
+        await self._server.start_serving()
 
     async def stop(self) -> None:
         """Stop listening, answer what is under way, then close every connection."""
@@ -55,10 +78,10 @@ class HttpServer:
         if self._date_timer is not None:
             self._date_timer.cancel()
         # Nobody waits any longer for messages that would not be settled here.
-        self._broker.consume.ledgers.stop()
+        self._service.stop_leasing()
         for connection in list(self._hub.connections):
             connection.shutdown()
-        await self._drain(self._broker.config.shutdown_timeout_ms / SECOND_MS)
+        await self._drain(self._service.config.shutdown_timeout_ms / SECOND_MS)
         await server.wait_closed()
 
     async def _drain(self, timeout_seconds: float) -> None:
@@ -84,6 +107,6 @@ class HttpServer:
             self._all_gone.set()
 
     def _keep_date(self) -> None:
-        now = formatdate(self._broker.clock.now_ms() / SECOND_MS, usegmt=True)
+        now = formatdate(self._service.now_ms() / SECOND_MS, usegmt=True)
         self._hub.date = b"date: %b\r\n" % now.encode()
         self._date_timer = asyncio.get_running_loop().call_later(1, self._keep_date)

@@ -6,51 +6,55 @@ from typing import Any, Final
 
 import msgspec
 
-from goqueue.base.errors import InvalidNameError, InvalidRequestError, TopicNotFoundError
-from goqueue.base.limits import PARTITIONS_MAX, RETENTION_MS_MAX
-from goqueue.base.names import is_internal
+from goqueue.base.deeds import Deed
+from goqueue.base.errors import InvalidNameError, InvalidRequestError
+from goqueue.base.limits import PARTITIONS_MAX, REQUEST_PARTS_MAX, RETENTION_MS_MAX
 from goqueue.base.units import HOUR_MS
-from goqueue.runtime.broker import Broker
-from goqueue.runtime.topic import Topic
-from goqueue.transport.http.call import Call
+from goqueue.service.service import Service
+from goqueue.transport.http.call import Call, decode
 from goqueue.transport.http.operation import Operation
-from goqueue.transport.http.reply import Response, json_reply
+from goqueue.transport.http.reply import NO_TOPIC, Response, json_reply
+from goqueue.wire.calls import (
+    CompactTopic,
+    ConfigureTopic,
+    CreateTopic,
+    Nothing,
+    TopicCall,
+    TopicState,
+)
 from goqueue.wire.http.topics import (
     OffsetRange,
+    PartitionCompacted,
     PartitionList,
     PartitionPlace,
     SettingsText,
+    TopicCompact,
+    TopicCompacted,
     TopicConfig,
     TopicCreate,
     TopicCreated,
     TopicDeleted,
     TopicDetail,
     TopicList,
+    settings_of,
 )
 
 TAG: Final = "topics"
 PARTITIONS_DEFAULT: Final = 3
 RETENTION_HOURS_DEFAULT: Final = 168
 RETENTION_HOURS_MAX: Final = RETENTION_MS_MAX // HOUR_MS
-NOT_FOUND: Final = "topic not found"
 
 _CREATE: Final = msgspec.json.Decoder(TopicCreate)
 _SETTINGS: Final = msgspec.json.Decoder(SettingsText)
-
-
-def find_topic(broker: Broker, name: str, *, text: str = NOT_FOUND) -> Topic:
-    """Return a topic, or raise with the text this route uses."""
-    try:
-        return broker.topic(name)
-    except TopicNotFoundError as error:
-        raise TopicNotFoundError(text) from error
+_COMPACT: Final = msgspec.json.Decoder(TopicCompact)
 
 
 class TopicRoutes:
     """Makes, shows, changes and removes topics."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._topics = service.topics
 
     def operations(self) -> tuple[Operation, ...]:
         """Return what can be done with topics."""
@@ -60,41 +64,51 @@ class TopicRoutes:
         return (
             Operation(
                 method="POST", path="/topics", answer=self.create_topic, tag=TAG,
+                deed=Deed.CREATE_TOPIC,
                 body=TopicCreate, reply=TopicCreated, status=HTTPStatus.CREATED,
                 errors=(bad, taken, large),
             ),
             Operation(
-                method="GET", path="/topics", answer=self.list_topics, tag=TAG, reply=TopicList
+                method="GET", path="/topics", answer=self.list_topics, tag=TAG, reply=TopicList,
+                deed=Deed.LIST_TOPICS,
             ),
             Operation(
                 method="GET", path=one, answer=self.show_topic, tag=TAG, reply=TopicDetail,
-                errors=(absent,),
+                deed=Deed.DESCRIBE_TOPIC, errors=(absent,), absent=NO_TOPIC,
             ),
             Operation(
                 method="DELETE", path=one, answer=self.delete_topic, tag=TAG, reply=TopicDeleted,
-                errors=(absent,),
+                deed=Deed.DELETE_TOPIC, errors=(absent,), absent=NO_TOPIC,
             ),
             Operation(
                 method="GET", path=config, answer=self.show_config, tag=TAG, reply=TopicConfig,
-                errors=(absent,),
+                deed=Deed.DESCRIBE_TOPIC, errors=(absent,), absent=NO_TOPIC,
             ),
             Operation(
                 method="PATCH", path=config, answer=self.change_config, tag=TAG,
-                body=SettingsText, reply=TopicConfig, errors=(bad, absent, large),
+                deed=Deed.CONFIGURE_TOPIC,
+                body=SettingsText, reply=TopicConfig, errors=(bad, absent, large), absent=NO_TOPIC,
             ),
             Operation(
                 method="PUT", path=config, answer=self.put_config, tag=TAG,
-                body=SettingsText, reply=TopicConfig, errors=(bad, absent, large),
+                deed=Deed.CONFIGURE_TOPIC,
+                body=SettingsText, reply=TopicConfig, errors=(bad, absent, large), absent=NO_TOPIC,
             ),
             Operation(
                 method="GET", path="/topics/{topic}/partitions", answer=self.list_partitions,
-                tag=TAG, reply=PartitionList, errors=(absent,),
+                deed=Deed.DESCRIBE_TOPIC, tag=TAG, reply=PartitionList, errors=(absent,),
+                absent="topic not found or no partition info available",
+            ),
+            Operation(
+                method="POST", path="/admin/topics/{topic}/compact", answer=self.compact_topic,
+                deed=Deed.COMPACT_TOPIC, tag="admin", body=TopicCompact, is_body_optional=True,
+                reply=TopicCompacted, errors=(bad, absent, large), absent=NO_TOPIC,
             ),
         )  # fmt: skip
 
     async def create_topic(self, call: Call) -> Response:
         """Make a topic."""
-        wanted = await call.body(_CREATE, bytes_max=self._broker.config.http_body_bytes_max)
+        wanted = await call.body(_CREATE, bytes_max=self._service.config.http_body_bytes_max)
         if not wanted.name:
             raise InvalidNameError("name is required")
         partitions = _positive(wanted.num_partitions, PARTITIONS_DEFAULT)
@@ -102,50 +116,48 @@ class TopicRoutes:
         _bound("num_partitions", partitions, PARTITIONS_MAX)
         _bound("retention_hours", hours, RETENTION_HOURS_MAX)
         settings = {"retention_ms": hours * HOUR_MS, **_given(wanted.config or {})}
-        topic = await self._broker.make_topic(wanted.name, partitions=partitions, settings=settings)
-        created = TopicCreated(name=topic.record.name, partitions=partitions)
+        made = CreateTopic(wanted.name, partitions, settings)
+        topic = await self._topics.create(call.grant, made)
+        created = TopicCreated(name=topic.name, partitions=partitions)
         return json_reply(created, HTTPStatus.CREATED)
 
-    async def list_topics(self, _call: Call) -> Response:
+    async def list_topics(self, call: Call) -> Response:
         """Return the names of all topics."""
-        return json_reply(
-            TopicList(topics=sorted(name for name in self._broker.topics if not is_internal(name)))
-        )
+        listed = await self._topics.list_all(call.grant, Nothing())
+        return json_reply(TopicList(topics=sorted(one.name for one in listed.topics)))
 
     async def show_topic(self, call: Call) -> Response:
         """Return one topic: its size, its offsets and its settings."""
-        topic = find_topic(self._broker, call.path["topic"])
+        topic = await self._topics.describe(call.grant, TopicCall(call.path["topic"]))
         offsets = {
-            str(partition.name.partition): OffsetRange(
-                earliest=partition.log.start_offset, latest=partition.visible_offset - 1
-            )
-            for partition in topic.partitions
+            str(one.partition): OffsetRange(earliest=one.start_offset, latest=one.end_offset - 1)
+            for one in topic.partitions
         }
         detail = TopicDetail(
-            name=topic.record.name,
+            name=topic.name,
             partitions=len(topic.partitions),
-            total_messages=sum(part.latest + 1 - part.earliest for part in offsets.values()),
-            total_size_bytes=sum(partition.log.size_bytes for partition in topic.partitions),
+            total_messages=sum(one.messages for one in topic.partitions),
+            total_size_bytes=sum(one.size_bytes for one in topic.partitions),
             partition_offsets=offsets,
-            config=topic.settings,
+            config=settings_of(topic.settings),
         )
         return json_reply(detail)
 
     async def delete_topic(self, call: Call) -> Response:
         """Remove a topic with all its messages."""
-        topic = find_topic(self._broker, call.path["topic"])
-        self._broker.delete_topic(topic.record.name)
-        return json_reply(TopicDeleted(name=topic.record.name))
+        name = call.path["topic"]
+        await self._topics.delete(call.grant, TopicCall(name))
+        return json_reply(TopicDeleted(name=name))
 
     async def show_config(self, call: Call) -> Response:
         """Return how a topic is kept."""
-        return _config_of(find_topic(self._broker, call.path["topic"]))
+        return _config_of(await self._topics.describe(call.grant, TopicCall(call.path["topic"])))
 
     async def change_config(self, call: Call) -> Response:
         """Change some settings of a topic; those not named stay."""
-        changes = await call.body(_SETTINGS, bytes_max=self._broker.config.http_body_bytes_max)
-        topic = find_topic(self._broker, call.path["topic"])
-        return _config_of(self._broker.configure_topic(topic.record.name, _given(changes)))
+        changes = await call.body(_SETTINGS, bytes_max=self._service.config.http_body_bytes_max)
+        wanted = ConfigureTopic(call.path["topic"], _given(changes))
+        return _config_of(await self._topics.configure(call.grant, wanted))
 
     async def put_config(self, call: Call) -> Response:
         """Change some settings of a topic, the same as PATCH; those not named stay."""
@@ -153,18 +165,39 @@ class TopicRoutes:
 
     async def list_partitions(self, call: Call) -> Response:
         """Return where the partitions of a topic are."""
-        text = "topic not found or no partition info available"
-        topic = find_topic(self._broker, call.path["topic"], text=text)
-        node = self._broker.config.node_id
+        topic = await self._topics.describe(call.grant, TopicCall(call.path["topic"]))
+        node = self._service.config.node_id
         places = [
             PartitionPlace(partition=number, leader=node, replicas=[node], isr=[node], version=1)
             for number in range(len(topic.partitions))
         ]
-        return json_reply(PartitionList(topic=topic.record.name, partitions=places))
+        return json_reply(PartitionList(topic=topic.name, partitions=places))
+
+    async def compact_topic(self, call: Call) -> Response:
+        """Keep only the last message of each key of a topic whose ``cleanup_policy`` says so.
+
+        Without a body all partitions are compacted. A dry run, which any topic allows, changes
+        nothing and tells what would go.
+        """
+        body = await call.raw_body(self._service.config.http_body_bytes_max)
+        wanted = decode(_COMPACT, body) if body else TopicCompact()
+        if wanted.partitions is not None and len(wanted.partitions) > REQUEST_PARTS_MAX:
+            raise InvalidRequestError(f"partitions: more than {REQUEST_PARTS_MAX}")
+        name, dry_run = call.path["topic"], bool(wanted.dry_run)
+        # An empty list is as good as none.
+        asked = CompactTopic(name, wanted.partitions or None, dry_run)
+        done = await self._topics.compact(call.grant, asked)
+        reply = TopicCompacted(
+            success=all(one.error is None for one in done.parts),
+            topic=name,
+            dry_run=dry_run,
+            results=[PartitionCompacted(**msgspec.structs.asdict(one)) for one in done.parts],
+        )
+        return json_reply(reply)
 
 
-def _config_of(topic: Topic) -> Response:
-    return json_reply(TopicConfig(name=topic.record.name, config=topic.settings))
+def _config_of(topic: TopicState) -> Response:
+    return json_reply(TopicConfig(name=topic.name, config=settings_of(topic.settings)))
 
 
 def _positive(number: int | None, default: int) -> int:

@@ -3,18 +3,18 @@
 from http import HTTPStatus
 from typing import Any, Final
 
+import msgspec
+
+from goqueue.base.deeds import Deed
 from goqueue.base.errors import InvalidRequestError
 from goqueue.base.limits import TRACE_PAGE_MAX
-from goqueue.base.units import NS_PER_MS, NS_PER_US, parse_duration_ms
-from goqueue.core.tracing.ids import parse_trace_id
-from goqueue.core.tracing.kinds import STATUSES
-from goqueue.core.tracing.note import Span
-from goqueue.core.tracing.search import Wanted
-from goqueue.core.tracing.timeline import Trace
-from goqueue.runtime.broker import Broker
+from goqueue.base.units import NS_PER_MS, NS_PER_US, US_PER_MS, parse_duration_ms
+from goqueue.service.service import Service
+from goqueue.service.traces import STATUSES
 from goqueue.transport.http.call import Call
 from goqueue.transport.http.operation import Operation, Parameter
 from goqueue.transport.http.reply import Response, json_reply
+from goqueue.wire.calls import Nothing
 from goqueue.wire.http.traces import (
     TraceFilter,
     TraceList,
@@ -25,23 +25,28 @@ from goqueue.wire.http.traces import (
     TraceSummary,
 )
 from goqueue.wire.times import format_time_us, parse_moment_us
+from goqueue.wire.trace_calls import SearchTraces, SpanEntry, TraceCall, TraceEntry
 
 TAG: Final = "traces"
 LIMIT_DEFAULT: Final = 100
 
 _LIMIT: Final = Parameter(
-    name="limit", kind="integer", default=LIMIT_DEFAULT,
+    name="limit", kind="integer", default=LIMIT_DEFAULT, least=1, most=TRACE_PAGE_MAX,
     text=f"Most traces to return; at most {TRACE_PAGE_MAX}.",
 )  # fmt: skip
 _FILTERS: Final = (
     Parameter(name="topic", text="Where messages are, or were moved to."),
-    Parameter(name="partition", kind="integer", default=-1, text="Of which partition; -1: any."),
-    Parameter(name="offset", kind="integer", default=-1, text="At which offset; -1: at any."),
+    Parameter(
+        name="partition", kind="integer", default=-1, least=-1, text="Of which partition; -1: any."
+    ),
+    Parameter(
+        name="offset", kind="integer", default=-1, least=-1, text="At which offset; -1: at any."
+    ),
     Parameter(name="key", text="The key of the messages."),
     Parameter(name="consumer_group", text="A group that had them."),
-    Parameter(name="status", text=f"How they stand: {', '.join(STATUSES)}."),
-    Parameter(name="start", text="Not over before this time (RFC 3339)."),
-    Parameter(name="end", text="Begun by this time (RFC 3339)."),
+    Parameter(name="status", choices=STATUSES, text="How they stand."),
+    Parameter(name="start", format="date-time", text="Not over before this time (RFC 3339)."),
+    Parameter(name="end", format="date-time", text="Begun by this time (RFC 3339)."),
     Parameter(name="min_duration", text='Took so long at least, e.g. "250ms".'),
     Parameter(name="max_duration", text='Took so long at most, e.g. "5s".'),
     _LIMIT,
@@ -51,9 +56,8 @@ _FILTERS: Final = (
 class TraceRoutes:
     """Answers about what happened to messages."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._tracing = broker.tracing
+    def __init__(self, service: Service) -> None:
+        self._traces = service.traces
 
     def operations(self) -> tuple[Operation, ...]:
         """Return what can be asked about traces."""
@@ -61,56 +65,44 @@ class TraceRoutes:
         return (
             Operation(
                 method="GET", path="/traces", answer=self.list_traces, tag=TAG, reply=TraceList,
-                parameters=(_LIMIT,), errors=(bad,),
+                deed=Deed.SEARCH_TRACES, parameters=(_LIMIT,), errors=(bad,),
             ),
             Operation(
                 method="GET", path="/traces/search", answer=self.search_traces, tag=TAG,
-                reply=TraceResults, parameters=_FILTERS, errors=(bad,),
+                deed=Deed.SEARCH_TRACES, reply=TraceResults, parameters=_FILTERS, errors=(bad,),
             ),
             Operation(
                 method="GET", path="/traces/stats", answer=self.show_trace_stats, tag=TAG,
-                reply=TraceStats,
+                deed=Deed.DESCRIBE_TRACING, reply=TraceStats,
             ),
             Operation(
                 method="GET", path="/traces/{trace_id}", answer=self.find_trace, tag=TAG,
-                reply=TraceStory, errors=(bad, absent),
+                deed=Deed.FIND_TRACE, reply=TraceStory, errors=(bad, absent),
             ),
         )  # fmt: skip
 
     async def list_traces(self, call: Call) -> Response:
         """Return the traces of the messages that came last."""
-        found = await self._tracing.query.search(Wanted(), limit=_limit(call))
-        return json_reply(TraceList(traces=[_summary(one) for one in found], total=len(found)))
+        found = await self._traces.search(call.grant, SearchTraces(_limit(call)))
+        traces = [_summary(one) for one in found.traces]
+        return json_reply(TraceList(traces=traces, total=len(traces)))
 
     async def search_traces(self, call: Call) -> Response:
         """Return traces that fit a description, those that began last first."""
         query = _filter(call)
-        wanted = _wanted(query)
-        key = None if query.key is None else query.key.encode()
-        found = await self._tracing.query.search(wanted, limit=query.limit, key=key)
-        traces = [_summary(one) for one in found]
+        found = await self._traces.search(call.grant, _wanted(query))
+        traces = [_summary(one) for one in found.traces]
         return json_reply(TraceResults(traces=traces, total=len(traces), query=query))
 
     async def find_trace(self, call: Call) -> Response:
         """Return everything that happened under a trace id, in order."""
-        trace_id = parse_trace_id(call.path["trace_id"])
-        if trace_id is None:
-            raise InvalidRequestError("invalid trace ID format")
-        return json_reply(_story(await self._tracing.query.find(trace_id)))
+        found = await self._traces.find(call.grant, TraceCall(call.path["trace_id"]))
+        return json_reply(_story(found))
 
-    async def show_trace_stats(self, _: Call) -> Response:
+    async def show_trace_stats(self, call: Call) -> Response:
         """Return how much is traced and kept."""
-        tracing = self._tracing
-        ring = tracing.tracer.ring
-        stats = TraceStats(
-            enabled=tracing.is_enabled,
-            spans_in_buffer=ring.spans,
-            buffer_capacity=ring.spans_max,
-            traces_indexed=await tracing.query.message_count(),
-            sampling_rate=tracing.rate,
-            exporters_enabled=list(tracing.exporters),
-        )
-        return json_reply(stats)
+        stats = await self._traces.stats(call.grant, Nothing())
+        return json_reply(TraceStats(**msgspec.structs.asdict(stats)))
 
 
 def _limit(call: Call) -> int:
@@ -135,19 +127,19 @@ def _filter(call: Call) -> TraceFilter:
     )
 
 
-def _wanted(query: TraceFilter) -> Wanted:
-    if query.status is not None and query.status not in STATUSES:
-        raise InvalidRequestError(f"invalid status: must be one of {', '.join(STATUSES)}")
-    return Wanted(
+def _wanted(query: TraceFilter) -> SearchTraces:
+    return SearchTraces(
+        limit=query.limit,
         topic=query.topic,
         partition=query.partition,
         offset=query.offset,
+        key=None if query.key is None else query.key.encode(),
         group=query.consumer_group,
         status=query.status,
-        start_ns=_moment("start", query.start),
-        end_ns=_moment("end", query.end),
-        duration_min_ns=_duration("min_duration", query.min_duration),
-        duration_max_ns=_duration("max_duration", query.max_duration),
+        start_us=_moment("start", query.start),
+        end_us=_moment("end", query.end),
+        duration_min_us=_duration("min_duration", query.min_duration),
+        duration_max_us=_duration("max_duration", query.max_duration),
     )
 
 
@@ -155,7 +147,7 @@ def _moment(name: str, text: str | None) -> int | None:
     if text is None:
         return None
     try:
-        return parse_moment_us(text) * NS_PER_US
+        return parse_moment_us(text)
     except ValueError as error:
         raise InvalidRequestError(f"invalid {name}: {error}") from error
 
@@ -164,7 +156,7 @@ def _duration(name: str, text: str | None) -> int | None:
     if text is None:
         return None
     try:
-        return parse_duration_ms(text) * NS_PER_MS
+        return parse_duration_ms(text) * US_PER_MS
     except ValueError as error:
         raise InvalidRequestError(f"invalid {name}: {error}") from error
 
@@ -173,29 +165,28 @@ def _time(at_ns: int) -> str:
     return format_time_us(at_ns // NS_PER_US)
 
 
-def _summary(trace: Trace) -> TraceSummary:
-    return TraceSummary(**_outline(trace), span_count=len(trace.spans))
+def _summary(trace: TraceEntry) -> TraceSummary:
+    return TraceSummary(**_outline(trace), span_count=trace.span_count)
 
 
-def _story(trace: Trace) -> TraceStory:
+def _story(trace: TraceEntry) -> TraceStory:
     return TraceStory(**_outline(trace), spans=[_span(span) for span in trace.spans])
 
 
-def _outline(trace: Trace) -> dict[str, Any]:
-    first = trace.first
+def _outline(trace: TraceEntry) -> dict[str, Any]:
     return {
         "trace_id": trace.trace_id,
-        "topic": first.topic,
-        "partition": first.partition,
-        "offset": first.offset,
+        "topic": trace.topic,
+        "partition": trace.partition,
+        "offset": trace.offset,
         "start_time": _time(trace.start_ns),
         "end_time": _time(trace.end_ns),
-        "duration_ms": trace.duration_ns / NS_PER_MS,
+        "duration_ms": (trace.end_ns - trace.start_ns) / NS_PER_MS,
         "status": trace.status,
     }
 
 
-def _span(span: Span) -> TraceSpan:
+def _span(span: SpanEntry) -> TraceSpan:
     return TraceSpan(
         span_id=span.span_id,
         event_type=span.event_type,
@@ -208,5 +199,5 @@ def _span(span: Span) -> TraceSpan:
         consumer_id=span.consumer_id,
         duration_ns=span.duration_ns,
         error=span.error,
-        attributes=dict(span.attributes) if span.attributes else None,
+        attributes=span.attributes,
     )

@@ -1,42 +1,27 @@
 """Transactions over HTTP."""
 
 import re
-from collections import Counter
+import sys
 from http import HTTPStatus
 from typing import Final
 
 import msgspec
 
-from goqueue.base.errors import (
-    GoQueueError,
-    InvalidRequestError,
-    OutOfOrderSequenceError,
-    UnknownProducerError,
-)
-from goqueue.base.ids import Epoch, ProducerId, Sequence, TopicName
+from goqueue.base.deeds import Deed
+from goqueue.base.errors import InvalidRequestError
 from goqueue.base.limits import TX_TIMEOUT_MS
 from goqueue.base.units import NS_PER_MS, US_PER_MS
-from goqueue.core.record.batch import pack_batch
-from goqueue.core.record.columns import batch_of_drafts
-from goqueue.core.record.message import Draft
-from goqueue.core.record.stamp import NO_STAMP, ProducerStamp
-from goqueue.core.tx.producer import ABORT, COMMIT, Identity, TxProducer
-from goqueue.runtime.broker import TX_TOPIC, Broker
-from goqueue.runtime.partition import Published
-from goqueue.runtime.places import outcomes_of
+from goqueue.service.drafts import TRACEPARENT, read_caller
+from goqueue.service.service import Service
 from goqueue.transport.http.call import Call, parse_int64
-from goqueue.transport.http.drafts import draft_one, read_caller
 from goqueue.transport.http.operation import Operation
-from goqueue.transport.http.reply import Response, json_reply
-from goqueue.transport.http.topics import find_topic
-from goqueue.wire.http.messages import PublishMessage
+from goqueue.transport.http.reply import NO_TOPIC, Response, json_reply
+from goqueue.wire.calls import InitProducer
 from goqueue.wire.http.transactions import (
     HeartbeatTaken,
-    LogSize,
     PartitionAdd,
     PartitionAdded,
     PartitionOf,
-    ProducerCounts,
     ProducerHeartbeat,
     ProducerInit,
     ProducerLife,
@@ -51,9 +36,9 @@ from goqueue.wire.http.transactions import (
     TransactionStats,
 )
 from goqueue.wire.times import format_time_us
+from goqueue.wire.tx_calls import TxEnd, TxInit, TxListed, TxState, TxWho
 
 TAG: Final = "transactions"
-BY_KEY: Final = -1
 
 _INIT: Final = msgspec.json.Decoder(ProducerInit)
 _HEARTBEAT: Final = msgspec.json.Decoder(ProducerHeartbeat)
@@ -67,8 +52,9 @@ _ID: Final = re.compile(r"txn-\d{1,20}-([0-9a-f]{16})", re.ASCII)
 class TransactionRoutes:
     """Coordinates transactions of producers that speak HTTP."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._tx = service.tx
 
     def operations(self) -> tuple[Operation, ...]:
         """Return what can be done with transactions."""
@@ -78,41 +64,43 @@ class TransactionRoutes:
         return (
             Operation(
                 method="POST", path="/transactions/publish", answer=self.publish_in_transaction,
-                tag=TAG, body=TransactionPublish, reply=TransactionPublished,
-                errors=(*errors, large),
+                deed=Deed.PUBLISH, tag=TAG, body=TransactionPublish, reply=TransactionPublished,
+                errors=(*errors, large), absent=NO_TOPIC,
             ),
             Operation(
                 method="POST", path="/transactions/begin", answer=self.begin_transaction, tag=TAG,
-                body=TransactionCall, reply=TransactionBegun, errors=errors,
+                deed=Deed.TX_BEGIN, body=TransactionCall, reply=TransactionBegun, errors=errors,
             ),
             Operation(
                 method="POST", path="/transactions/add-partition", answer=self.add_partition,
+                deed=Deed.TX_ADD_PARTITION,
                 tag=TAG, body=PartitionAdd, reply=PartitionAdded, errors=errors,
             ),
             Operation(
                 method="POST", path="/transactions/commit", answer=self.commit_transaction,
+                deed=Deed.TX_END,
                 tag=TAG, body=TransactionCommit, reply=TransactionEnded, errors=errors,
             ),
             Operation(
                 method="POST", path="/transactions/abort", answer=self.abort_transaction, tag=TAG,
-                body=TransactionCall, reply=TransactionEnded, errors=errors,
+                deed=Deed.TX_END, body=TransactionCall, reply=TransactionEnded, errors=errors,
             ),
             Operation(
                 method="POST", path="/producers/init", answer=self.init_producer, tag=TAG,
-                body=ProducerInit, reply=ProducerLife, errors=(bad, busy),
+                deed=Deed.TX_INIT, body=ProducerInit, reply=ProducerLife, errors=(bad, busy),
             ),
             Operation(
                 method="POST", path="/producers/{producer_id}/heartbeat",
                 answer=self.heartbeat_producer, tag=TAG, body=ProducerHeartbeat,
-                reply=HeartbeatTaken, errors=errors,
+                deed=Deed.TX_HEARTBEAT, reply=HeartbeatTaken, errors=errors,
             ),
             Operation(
                 method="GET", path="/transactions", answer=self.list_transactions, tag=TAG,
-                reply=TransactionList,
+                deed=Deed.TX_LIST, reply=TransactionList,
             ),
             Operation(
                 method="GET", path="/transactions/stats", answer=self.count_transactions, tag=TAG,
-                reply=TransactionStats,
+                deed=Deed.TX_LIST, reply=TransactionStats,
             ),
         )  # fmt: skip
 
@@ -123,199 +111,104 @@ class TransactionRoutes:
 
         Without the field an idempotent producer gets its identity, which has no transactions.
         """
-        wanted = await call.body(_INIT, bytes_max=self._broker.config.http_body_bytes_max)
+        wanted = await call.body(_INIT, bytes_max=self._service.config.http_body_bytes_max)
         if wanted.transactional_id is None:
-            stamp = self._broker.init_producer()
-            return json_reply(ProducerLife(producer_id=stamp.producer_id, epoch=stamp.epoch))
+            made = await self._service.publishing.init_producer(call.grant, InitProducer())
+            return json_reply(ProducerLife(producer_id=made.producer_id, epoch=made.epoch))
         if not wanted.transactional_id:
             raise InvalidRequestError("transactional_id is required")
-        life = await self._broker.transactions.init(
-            wanted.transactional_id, timeout_ms=wanted.transaction_timeout_ms or TX_TIMEOUT_MS
-        )
-        stamp = life.stamp
+        timeout_ms = wanted.transaction_timeout_ms or TX_TIMEOUT_MS
+        life = await self._tx.init(call.grant, TxInit(wanted.transactional_id, timeout_ms))
         return json_reply(
-            ProducerLife(producer_id=stamp.producer_id, epoch=stamp.epoch, token=life.token)
+            ProducerLife(producer_id=life.producer_id, epoch=life.epoch, token=life.token)
         )
 
     async def heartbeat_producer(self, call: Call) -> Response:
         """Say that a producer is there; one that is silent for too long loses its transaction."""
-        said = await call.body(_HEARTBEAT, bytes_max=self._broker.config.http_body_bytes_max)
+        said = await call.body(_HEARTBEAT, bytes_max=self._service.config.http_body_bytes_max)
         producer_id = parse_int64(call.path["producer_id"])
         if producer_id is None:
             raise InvalidRequestError("invalid producer_id")
-        who = Identity(producer_id=producer_id, epoch=said.epoch)
-        self._broker.transactions.heartbeat(who, said.transactional_id or None)
+        who = TxWho(producer_id, said.epoch)
+        await self._tx.heartbeat(call.grant, who, said.transactional_id or None)
         return json_reply(HeartbeatTaken())
 
     # The life of a transaction.
 
     async def begin_transaction(self, call: Call) -> Response:
         """Begin a transaction; a producer has one at a time."""
-        said = await call.body(_CALL, bytes_max=self._broker.config.http_body_bytes_max)
-        who = Identity(producer_id=said.producer_id, epoch=said.epoch)
-        transactions = self._broker.transactions
-        await transactions.begin(who, said.transactional_id or None)
-        begun = _id_of(transactions.find(who))
-        return json_reply(TransactionBegun(transaction_id=begun))
+        said = await call.body(_CALL, bytes_max=self._service.config.http_body_bytes_max)
+        who = TxWho(said.producer_id, said.epoch)
+        begun = await self._tx.begin_named(call.grant, who, said.transactional_id or None)
+        return json_reply(TransactionBegun(transaction_id=_id_of(begun)))
 
     async def publish_in_transaction(self, call: Call) -> Response:
         """Publish one message that is seen when the transaction is committed, or never."""
-        limit = self._broker.config.http_publish_body_bytes_max
+        limit = self._service.config.http_publish_body_bytes_max
         said = await call.body(_PUBLISH, bytes_max=limit)
-        if not said.topic:
-            raise InvalidRequestError("topic is required")
-        topic = find_topic(self._broker, said.topic)
-        clock = self._broker.clock
-        draft = draft_one(
-            _message(said),
-            now_us=clock.now_us(),
-            due_now_ms=clock.due_ms(),
-            caller=read_caller(call),
-        )
-        wanted = None if said.partition == BY_KEY else said.partition
-        partition = topic.choose(draft, wanted)
-        who = _identity(said)
-        producer = self._broker.transactions.find(who, said.transactional_id or None)
-        frame = _frame(draft, _stamp(said), producer.number)
-        (outcome,) = await self._broker.transactions.publish(
-            who, said.topic, [(partition, memoryview(frame))]
-        )
-        return json_reply(_placed(outcome))
+        publishing, caller = self._service.publishing, read_caller(call.header(TRACEPARENT))
+        return json_reply(await publishing.publish_in(call.grant, said, _who(said), caller=caller))
 
     async def add_partition(self, call: Call) -> Response:
         """Let the transaction write to a partition; publishing does so by itself."""
-        said = await call.body(_ADD, bytes_max=self._broker.config.http_body_bytes_max)
+        said = await call.body(_ADD, bytes_max=self._service.config.http_body_bytes_max)
         if not said.topic:
             raise InvalidRequestError("topic is required")
-        place = (said.topic, said.partition)
-        name = said.transactional_id or None
-        await self._broker.transactions.add_partitions(_identity(said), [place], name)
+        place, name = (said.topic, said.partition), said.transactional_id or None
+        await self._tx.add_partition(call.grant, _who(said), place, name)
         return json_reply(PartitionAdded())
 
     async def commit_transaction(self, call: Call) -> Response:
         """Commit: every message is seen, in all partitions. May be asked again."""
-        said = await call.body(_COMMIT, bytes_max=self._broker.config.http_body_bytes_max)
-        name = said.transactional_id or None
-        transactions = self._broker.transactions
-        await transactions.end(_identity(said), COMMIT, token=said.token, name=name)
+        said = await call.body(_COMMIT, bytes_max=self._service.config.http_body_bytes_max)
+        end = TxEnd(_who(said), is_commit=True, token=said.token)
+        await self._tx.end(call.grant, end, said.transactional_id or None)
         return json_reply(TransactionEnded(status="committed"))
 
     async def abort_transaction(self, call: Call) -> Response:
         """Abort: no message is ever seen by a reader of committed ones. May be asked again."""
-        said = await call.body(_CALL, bytes_max=self._broker.config.http_body_bytes_max)
-        name = said.transactional_id or None
-        await self._broker.transactions.end(_identity(said), ABORT, name=name)
+        said = await call.body(_CALL, bytes_max=self._service.config.http_body_bytes_max)
+        end = TxEnd(_who(said), is_commit=False)
+        await self._tx.end(call.grant, end, said.transactional_id or None)
         return json_reply(TransactionEnded(status="aborted"))
 
     # Looking.
 
-    async def list_transactions(self, _: Call) -> Response:
+    async def list_transactions(self, call: Call) -> Response:
         """Return the transactions that are open or being ended."""
-        found = [_state(one) for one in self._broker.transactions if _is_open(one)]
+        wanted = TxListed(is_open_only=True, limit=sys.maxsize)
+        found = [_state(one) for one in (await self._tx.list_all(call.grant, wanted)).producers]
         return json_reply(TransactionList(transactions=found, count=len(found)))
 
-    async def count_transactions(self, _: Call) -> Response:
+    async def count_transactions(self, call: Call) -> Response:
         """Return how many transactions and producers there are, and the coordinator's log."""
-        states = Counter(str(one.shown_state) for one in self._broker.transactions)
-        topics = self._broker.topics
-        journal = topics.get(TopicName(TX_TOPIC))
-        logs = [] if journal is None else [one.log for one in journal.partitions]
-        remembered = sum(len(one.ledger) for topic in topics.values() for one in topic.partitions)
-        return json_reply(
-            TransactionStats(
-                active_transactions=sum(map(_is_open, self._broker.transactions)),
-                transactions_by_state=dict(sorted(states.items())),
-                producers=ProducerCounts(
-                    active=sum(states.values()),
-                    sequence_states=remembered,
-                    next_producer_id=self._broker.next_producer_id,
-                ),
-                log=LogSize(
-                    size_bytes=sum(log.size_bytes for log in logs),
-                    records=sum(log.end_offset - log.start_offset for log in logs),
-                ),
-            )
-        )
+        return json_reply(self._tx.stats(call.grant))
 
 
-def _is_open(producer: TxProducer) -> bool:
-    return producer.is_open
+def _id_of(state: TxState) -> str:
+    return f"txn-{state.begun_at_ms * NS_PER_MS}-{state.number:016x}"
 
 
-def _id_of(producer: TxProducer) -> str:
-    return f"txn-{producer.begun_at_ms * NS_PER_MS}-{producer.number:016x}"
-
-
-def _identity(said: TransactionCall | TransactionPublish) -> Identity:
+def _who(said: TransactionCall | TransactionPublish) -> TxWho:
     """Return who speaks, and of which transaction if that is said."""
-    number = None
+    number = 0
     if said.transaction_id:
         found = _ID.fullmatch(said.transaction_id)
-        if found is None:
+        if found is None or not int(found[1], 16):
             raise InvalidRequestError("invalid transaction_id")
         number = int(found[1], 16)
-    return Identity(producer_id=said.producer_id, epoch=said.epoch, number=number)
+    return TxWho(said.producer_id, said.epoch, number)
 
 
-def _message(said: TransactionPublish) -> PublishMessage:
-    return PublishMessage(
-        value=said.value,
-        key=said.key,
-        priority=said.priority,
-        headers=said.headers,
-        encoding=said.encoding,
-        key_encoding=said.key_encoding,
-        headers_encoding=said.headers_encoding,
-        timestamp=said.timestamp,
-        delay=said.delay,
-        deliver_at=said.deliver_at,
-        delay_id=said.delay_id,
-    )
-
-
-def _stamp(said: TransactionPublish) -> ProducerStamp:
-    if said.sequence is None or said.producer_id <= 0:
-        return NO_STAMP
-    if said.sequence < 0:
-        raise OutOfOrderSequenceError(f"sequence check failed: {said.sequence} is negative")
-    # Another epoch is told by the coordinator; here it must only fit.
-    epoch = min(max(said.epoch, 0), 2**16 - 1)
-    return ProducerStamp(ProducerId(said.producer_id), Epoch(epoch), Sequence(said.sequence))
-
-
-def _frame(draft: Draft, stamp: ProducerStamp, number: int) -> bytes:
-    batch, column_set = batch_of_drafts([draft])
-    packed = pack_batch(
-        batch,
-        column_set=column_set,
-        first_timestamp_us=draft.timestamp_us,
-        last_timestamp_us=draft.timestamp_us,
-        transaction=number,
-    )
-    return packed.frame(stamp)
-
-
-def _placed(outcome: Published | GoQueueError) -> TransactionPublished:
-    if isinstance(outcome, (OutOfOrderSequenceError, UnknownProducerError)):
-        raise OutOfOrderSequenceError(f"sequence check failed: {outcome.message}")
-    if isinstance(outcome, GoQueueError):
-        raise outcome
-    (place,) = outcomes_of(outcome, 1)
-    if isinstance(place, GoQueueError):
-        raise place
-    partition, offset = place
-    return TransactionPublished(partition=partition, offset=offset, duplicate=outcome.is_duplicate)
-
-
-def _state(producer: TxProducer) -> TransactionState:
+def _state(state: TxState) -> TransactionState:
     return TransactionState(
-        transaction_id=_id_of(producer),
-        transactional_id=producer.name,
-        producer_id=producer.producer_id,
-        epoch=producer.epoch,
-        state=producer.shown_state,
-        start_time=format_time_us(producer.begun_at_ms * US_PER_MS),
-        timeout_ms=producer.timeout_ms,
-        partitions=[PartitionOf(topic=topic, partition=p) for topic, p in producer.partitions],
-        groups=producer.groups,
+        transaction_id=_id_of(state),
+        transactional_id=state.transactional_id,
+        producer_id=state.producer_id,
+        epoch=state.epoch,
+        state=state.state,
+        start_time=format_time_us(state.begun_at_ms * US_PER_MS),
+        timeout_ms=state.timeout_ms,
+        partitions=[PartitionOf(topic=topic, partition=p) for topic, p in state.partitions],
+        groups=state.groups,
     )

@@ -8,10 +8,11 @@ other, and a client that stalls with its hands full slows the others down for a 
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from goqueue.base.limits import REPLY_BYTES_MIN
+from goqueue.service.service import Turns
 
 REPLY_FRACTION: Final = 8
 """A reply may take this part of what is free, at most: the fuller the budget, the smaller it is."""
@@ -72,12 +73,23 @@ class ByteBudget:
 class ReplyRoom:
     """What one reply holds of a budget, from being read until it has left the broker."""
 
-    __slots__ = ("_budget", "_held", "_turn")
+    __slots__ = ("_budget", "_held", "_turn", "_turns", "_until_turn")
 
-    def __init__(self, budget: ByteBudget) -> None:
+    def __init__(
+        self,
+        budget: ByteBudget,
+        turns: Turns | None = None,
+        until_turn: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
         self._budget = budget
+        self._turns = turns or Turns()
+        self._until_turn = until_turn or self._turns.take
         self._held = 0
         self._turn: asyncio.Event | None = None
+
+    async def turn(self) -> None:
+        """Return when it is this connection's turn to read much, and it takes replies."""
+        await self._until_turn()
 
     async def take(self, wanted: int) -> int:
         """Return how many bytes may be read; waits only while none are left."""
@@ -85,6 +97,8 @@ class ReplyRoom:
             self._turn = asyncio.Event()
             self._budget.wait(self._turn.set)
             await self._turn.wait()
+            # Many may have waited, and bytes that come back let all of them go on.
+            await self._turns.take()
         share = min(wanted, max(self._budget.free // REPLY_FRACTION, REPLY_BYTES_MIN))
         self.keep(share)
         return share

@@ -14,20 +14,24 @@ from typing import Final, cast
 
 import msgspec
 
+from goqueue.base.caller import Transport, caller_at
 from goqueue.base.errors import GoQueueError, InvalidRequestError, ProtocolError
 from goqueue.base.limits import (
     CONNECTION_REQUESTS_MAX,
     CONNECTION_WRITE_BYTES_MAX,
     REQUEST_BUFFER_FREE_BYTES,
 )
+from goqueue.observability.events import LogEvent
 from goqueue.observability.logging import get_logger
-from goqueue.runtime.kept_frames import KeptFrames
-from goqueue.storage.disk import File
+from goqueue.service.service import Service
+from goqueue.service.verb import Reply, RequestContext, failure_of, nothing
 from goqueue.transport.native.alarm import Alarm
 from goqueue.transport.native.budget import ByteBudget, ReplyRoom
 from goqueue.transport.native.dispatch import Dispatch
-from goqueue.transport.native.reply import Reply, failure_of, nothing
+from goqueue.transport.unsent import keep_little_unsent
+from goqueue.wire.calls import Call
 from goqueue.wire.packet import Buffer, Kind, Operation, Packet, PacketReader, encode_packet
+from goqueue.wire.wrong_port import is_http_request, native_port_reply
 
 HELLO_SECONDS_MAX: Final = 10.0
 """A connection that has not said hello by then is closed."""
@@ -43,6 +47,9 @@ REPLY_SECONDS_MAX: Final = 60.0
 
 REPLY_SECONDS_CROWDED: Final = 5.0
 """The same while others wait for the memory its replies hold."""
+
+STARTED_AT_ONCE: Final = 8
+"""So many requests of one connection are started in one go, then others have their turn."""
 
 REPLIES_HELD: Final = 2
 """Files of so many replies stay open: a reader asks again before it opens those of the last."""
@@ -60,38 +67,48 @@ class Connection(asyncio.Protocol):
     def __init__(
         self,
         dispatch: Dispatch,
+        service: Service,
         *,
         requests: ByteBudget,
         replies: ByteBudget,
         opened: Callable[["Connection"], None],
         closed: Callable[["Connection"], None],
+        http: Callable[[], str] = str,
     ) -> None:
         self._dispatch = dispatch
+        self._service = service
         self._requests = requests
         self._replies = replies
+        self._turns = service.turns
         self._opened = opened
         self._closed = closed
+        self._http = http
         self._reader = PacketReader()
         self._transport: asyncio.Transport | None = None
         self._arrival = Alarm(self._too_slow)
         self._departure = Alarm(self._not_taken)
         self._backlog: deque[Packet] = deque()
-        self._files: deque[Sequence[File]] = deque(maxlen=REPLIES_HELD)
-        self._kept = KeptFrames()
-        self._tasks: set[asyncio.Future[None]] = set()
+        self._files: deque[Sequence[object]] = deque(maxlen=REPLIES_HELD)
+        self._tasks: dict[asyncio.Future[None], None] = {}
         self._unstarted = 0
         """Tasks that have not begun: nothing that came behind them may go before them."""
+        self._in_line = 0
+        """Tasks that wait for their turn to read much: behind them no more are started."""
         self._arriving = 0
         self._unsent = 0
         self._patience_s = REPLY_SECONDS_MAX
         self._is_greeted = False
         self._is_waiting = False
+        self._is_starting = False
         self._has_turn = False
         self._is_paused = False
         self._is_stopping = False
         self._writable = asyncio.Event()
         self._writable.set()
         self._peer = ""
+        self._session = service.open(caller_at(Transport.NATIVE, None))
+        """Whose requests these are; nobody's until the address is known."""
+        self._is_local = False
 
     def __repr__(self) -> str:
         return f"<Connection {self._peer}: {len(self._tasks)} requests>"
@@ -103,9 +120,14 @@ class Connection(asyncio.Protocol):
         # uvloop's transport is one by shape, not by inheritance.
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=CONNECTION_WRITE_BYTES_MAX)
+        keep_little_unsent(transport)
         # A peer that vanished without a word is found by the system, not kept forever.
         transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        self._peer = str(transport.get_extra_info("peername"))
+        peer, own = (transport.get_extra_info(name) for name in ("peername", "sockname"))
+        self._peer = str(peer)
+        self._session = self._service.open(caller_at(Transport.NATIVE, peer))
+        # Only what runs on this machine can have the same address as the broker.
+        self._is_local = bool(peer and own and peer[0] == own[0])
         self._arrival.set(HELLO_SECONDS_MAX)
         self._opened(self)
 
@@ -120,7 +142,7 @@ class Connection(asyncio.Protocol):
         self._arriving = 0
         self._backlog.clear()
         self._files.clear()
-        for task in self._tasks:
+        for task in list(self._tasks):
             task.cancel()
         self._closed(self)
 
@@ -129,6 +151,10 @@ class Connection(asyncio.Protocol):
         try:
             packets = self._reader.feed(data)
         except ProtocolError as error:
+            if not self._is_greeted and is_http_request(data) and self._transport is not None:
+                self._transport.write(native_port_reply(self._http()))
+                self.close()
+                return
             self.refuse(error)
             return
         self._backlog.extend(packets)
@@ -157,7 +183,7 @@ class Connection(asyncio.Protocol):
         self._is_stopping = True
         self._pace()
         if self._tasks:
-            await asyncio.wait(set(self._tasks))
+            await asyncio.wait(list(self._tasks))
 
     def close(self) -> None:
         """End the connection when what was written has gone out."""
@@ -172,7 +198,7 @@ class Connection(asyncio.Protocol):
 
     def refuse(self, error: GoQueueError) -> None:
         """Say why and end the connection: its stream cannot be trusted any more."""
-        log.info("connection refused", peer=self._peer, code=error.code, error=error.message)
+        log.info(LogEvent.CONNECTION_REFUSED, peer=self._peer, code=error.code, error=error.message)
         self._write(0, 0, Kind.ERROR, _encode(failure_of(error)))
         self.close()
 
@@ -184,17 +210,33 @@ class Connection(asyncio.Protocol):
 
     def _start_some(self) -> None:
         """Start the requests that wait, as many as may be under way at once."""
-        while self._backlog and self._is_open and self._writable.is_set():
+        started = 0
+        while self._backlog and self._is_open and self._writable.is_set() and not self._in_line:
             # Nothing is looked at before hello has been answered.
             if len(self._tasks) >= (CONNECTION_REQUESTS_MAX if self._is_greeted else 1):
                 return
+            if started == STARTED_AT_ONCE:
+                self._start_more_soon()
+                return
+            started += 1
             packet = self._backlog.popleft()
             under_way = self._begin(packet)
             if under_way is None:
                 self._requests.give_back(packet.size)
                 continue
-            self._tasks.add(under_way)
+            self._tasks[under_way] = None
             under_way.add_done_callback(partial(self._finished, packet.size))
+
+    def _start_more_soon(self) -> None:
+        """Start the next requests when other connections had their turn."""
+        if not self._is_starting:
+            self._is_starting = True
+            asyncio.get_running_loop().call_soon(self._start_more)
+
+    def _start_more(self) -> None:
+        self._is_starting = False
+        self._start_some()
+        self._pace()
 
     def _begin(self, packet: Packet) -> asyncio.Future[None] | None:
         """Start a request; return what ends when it has been answered, or None if it has been."""
@@ -203,13 +245,19 @@ class Connection(asyncio.Protocol):
                 return self._begin_settle(packet)
             if packet.operation == Operation.PRODUCE and self._is_published_at_once(packet):
                 return None
+        if packet.kind != Kind.REQUEST:
+            self.refuse(ProtocolError("a client sends requests"))
+            return None
+        if not self._is_greeted and packet.operation != Operation.HELLO:
+            self.refuse(ProtocolError("the first request is hello"))
+            return None
         self._unstarted += 1
         return asyncio.get_running_loop().create_task(self._serve(packet))
 
     def _begin_settle(self, packet: Packet) -> asyncio.Future[None] | None:
         """Settle without a task: nothing is waited for but the disk."""
         try:
-            begun = self._dispatch.begin_settle(packet.header)
+            begun = self._dispatch.begin_settle(self._session, packet.header)
         except Exception as error:  # noqa: BLE001 - the outermost frame of a request
             self._write_error(packet, error)
             return None
@@ -222,7 +270,7 @@ class Connection(asyncio.Protocol):
     def _finish(
         self,
         packet: Packet,
-        finish: Callable[[], Reply],
+        finish: Callable[[], Call],
         ready: asyncio.Future[None] | None = None,
     ) -> None:
         """Answer a request that was carried out, once the disk has done its part."""
@@ -233,85 +281,81 @@ class Connection(asyncio.Protocol):
         if error is not None:
             self._write_error(packet, error)
             return
-        self._write(packet.operation, packet.correlation, Kind.REPLY, _encode(finish().header))
+        self._write(packet.operation, packet.correlation, Kind.REPLY, _encode(finish()))
 
     def _is_published_at_once(self, packet: Packet) -> bool:
         """Publish without a task, on a connection where nothing is under way."""
         if self._tasks:
             return False
         try:
-            reply = self._dispatch.produce_at_once(packet.header, packet.payload)
+            reply = self._dispatch.produce_now(self._session, packet.header, packet.payload)
         except Exception as error:  # noqa: BLE001 - the outermost frame of a request
             self._write_error(packet, error)
             return True
         if reply is not None:
-            self._write(packet.operation, packet.correlation, Kind.REPLY, _encode(reply.header))
+            self._write(packet.operation, packet.correlation, Kind.REPLY, _encode(reply))
         return reply is not None
 
     def _finished(self, size: int, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
+        self._tasks.pop(task, None)
         self._requests.give_back(size)
         self._start_some()
         self._pace()
 
     async def _serve(self, packet: Packet) -> None:
+        """Answer a request; what it leased or held is given back if the answer cannot leave."""
         self._unstarted -= 1
-        if packet.kind != Kind.REQUEST:
-            self.refuse(ProtocolError("a client sends requests"))
-        elif not self._is_greeted and packet.operation != Operation.HELLO:
-            self.refuse(ProtocolError("the first request is hello"))
-        else:
-            room = ReplyRoom(self._replies)
-            try:
-                await self._until_writable()
-                undo = await self._answer(packet, room)
-                try:
-                    await self._until_writable()
-                except asyncio.CancelledError:
-                    # The connection is gone, and a part of the reply never left.
-                    undo()
-                    raise
-            finally:
-                room.release()
-
-    async def _answer(self, packet: Packet, room: ReplyRoom) -> Callable[[], None]:
-        """Send the reply to a request; return what undoes it while it has not gone out."""
-        operation, correlation = packet.operation, packet.correlation
+        room = ReplyRoom(self._replies, self._turns, self._until_turn)
         undo = nothing
         try:
+            await self._until_writable()
+            context = RequestContext(packet.payload, room, self._is_local)
             reply = await self._dispatch.serve(
-                operation, packet.header, packet.payload, room, self._kept
+                self._session, packet.operation, packet.header, context
             )
-            header = _encode(reply.header)
+            undo = reply.undo
+            self._reply(packet, reply)
+            await self._until_writable()
+        except asyncio.CancelledError:
+            # The connection is gone, and a part of the reply never left.
+            undo()
+            raise
         except Exception as error:  # noqa: BLE001 - the outermost frame of a request
             self._write_error(packet, error)
-        else:
-            undo = reply.undo
-            if reply.files:
-                self._hold(reply.files)
-            self._greet()
-            if not self._is_open:
-                undo()
-            self._write(operation, correlation, Kind.REPLY, header, *reply.payload)
-        if not self._is_greeted:
-            # Who was not understood at the door is not let in.
-            self.close()
-        return undo
+        finally:
+            room.release()
+            if not self._is_greeted:
+                # Who was not understood at the door is not let in.
+                self.close()
 
-    def _hold(self, files: Sequence[File]) -> None:
+    def _reply(self, packet: Packet, reply: Reply) -> None:
+        header = _encode(reply.header)
+        if reply.files:
+            self._hold(reply.files)
+        self._greet()
+        if not self._is_open:
+            reply.undo()
+        self._write(packet.operation, packet.correlation, Kind.REPLY, header, *reply.payload)
+
+    def _hold(self, files: Sequence[object]) -> None:
         """Keep files open for a while that the client is about to open."""
         if self._is_open:
             self._files.append(files)
             asyncio.get_running_loop().call_later(FILES_SECONDS, self._let_go, files)
 
-    def _let_go(self, files: Sequence[File]) -> None:
+    def _let_go(self, files: Sequence[object]) -> None:
         if self._files and self._files[0] is files:
             self._files.popleft()
 
     def _write_error(self, packet: Packet, error: BaseException) -> None:
         """Say why a request was not carried out; what is no error of ours is told to the log."""
         if not isinstance(error, GoQueueError):
-            log.error("request failed", operation=packet.operation, peer=self._peer, exc_info=error)
+            log.error(
+                LogEvent.REQUEST_CRASHED,
+                operation=packet.operation,
+                peer=self._peer,
+                exc_info=error,
+            )
             error = GoQueueError("the broker failed to answer; its log says why")
         failure = _encode(failure_of(error))
         self._write(packet.operation, packet.correlation, Kind.ERROR, failure)
@@ -324,6 +368,20 @@ class Connection(asyncio.Protocol):
     async def _until_writable(self) -> None:
         while not self._writable.is_set():
             await self._writable.wait()
+
+    async def _until_turn(self) -> None:
+        """Wait until this connection may have much read, and takes what was read before."""
+        self._in_line += 1
+        try:
+            await self._turns.take()
+            while not self._writable.is_set():
+                # Others have the turn while this client does not read.
+                await self._writable.wait()
+                await self._turns.take()
+        finally:
+            self._in_line -= 1
+        if self._backlog and not self._in_line:
+            self._start_more_soon()
 
     def _write(
         self, operation: int, correlation: int, kind: Kind, header: bytes, *payload: Buffer
@@ -372,7 +430,7 @@ class Connection(asyncio.Protocol):
         elif self._patience_s > 0 and not self._replies.is_crowded:
             self._departure.set(REPLY_SECONDS_CROWDED)
         else:
-            log.info("connection dropped: its replies are not taken", peer=self._peer)
+            log.info(LogEvent.CONNECTION_STALLED, peer=self._peer)
             self.abort()
 
     def _count(self, packets: list[Packet]) -> None:

@@ -1,12 +1,12 @@
 """The native listener: connections, each bounded in what it may ask and hold."""
 
 import asyncio
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Final
 
 from goqueue.base.errors import OverloadedError
 from goqueue.base.limits import REPLY_BUFFER_BYTES_MAX, REQUEST_BUFFER_BYTES_MAX
-from goqueue.runtime.broker import Broker
+from goqueue.service.service import Service
 from goqueue.transport.native.budget import ByteBudget
 from goqueue.transport.native.connection import Connection
 from goqueue.transport.native.dispatch import Dispatch
@@ -18,12 +18,13 @@ BACKLOG: Final = 1_024
 class NativeServer:
     """Listens for clients of the native protocol."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._dispatch = Dispatch(broker)
+    def __init__(self, service: Service, *, http: Callable[[], str] = str) -> None:
+        self._http = http
+        self._service = service
+        self._dispatch = Dispatch(service)
         self._requests = ByteBudget(REQUEST_BUFFER_BYTES_MAX)
         self._replies = ByteBudget(REPLY_BUFFER_BYTES_MAX)
-        self._connections: set[Connection] = set()
+        self._connections: dict[Connection, None] = {}
         self._empty = asyncio.Event()
         self._empty.set()
         self._server: asyncio.Server | None = None
@@ -36,13 +37,27 @@ class NativeServer:
 
     async def start(self, listener: str) -> None:
         """Listen on ``host:port``; port 0 takes a free one."""
+        await self.bind(listener)
+        await self.listen()
+
+    async def bind(self, listener: str) -> None:
+        """Take the port, and nobody in yet."""
         host, _, port = listener.rpartition(":")
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
-            self._accept, host.strip("[]") or None, int(port), backlog=BACKLOG
+            self._accept,
+            host.strip("[]") or None,
+            int(port),
+            backlog=BACKLOG,
+            start_serving=False,
         )
         bound = self._server.sockets[0].getsockname()
         self._address = f"{host}:{bound[1]}"
+
+    async def listen(self) -> None:
+        """Serve clients at the port that was taken."""
+        assert self._server is not None, "bound"
+        await self._server.start_serving()
 
     async def stop(self) -> None:
         """Stop listening, let requests under way finish, then close every connection."""
@@ -62,25 +77,27 @@ class NativeServer:
     def _accept(self) -> Connection:
         return Connection(
             self._dispatch,
+            self._service,
             requests=self._requests,
             replies=self._replies,
             opened=self._opened,
             closed=self._closed,
+            http=self._http,
         )
 
     def _opened(self, connection: Connection) -> None:
-        if len(self._connections) >= self._broker.config.connections_max:
+        if len(self._connections) >= self._service.config.connections_max:
             connection.refuse(OverloadedError("the broker has as many connections as it may"))
             return
-        self._connections.add(connection)
+        self._connections[connection] = None
         self._empty.clear()
-        self._broker.metrics.active_connections.set(len(self._connections))
+        self._service.count_connections(len(self._connections))
 
     def _closed(self, connection: Connection) -> None:
-        self._connections.discard(connection)
+        self._connections.pop(connection, None)
         if not self._connections:
             self._empty.set()
-        self._broker.metrics.active_connections.set(len(self._connections))
+        self._service.count_connections(len(self._connections))
 
 
 async def _wait(deeds: Iterable[Coroutine[Any, Any, object]]) -> None:

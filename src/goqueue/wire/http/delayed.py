@@ -4,6 +4,10 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from goqueue.base.errors import InvalidRequestError
+from goqueue.base.units import parse_duration_ms
+from goqueue.wire.times import parse_time_us
+
 State = Annotated[str, msgspec.Meta(examples=["pending", "delivered", "canceled"])]
 
 
@@ -106,3 +110,19 @@ class PriorityStats(msgspec.Struct, frozen=True, kw_only=True):
 
     total_by_priority: list[int]
     topics: dict[str, TopicPriorities]
+
+
+def read_delay_ms(text: str) -> int:
+    """Return a delay, or raise."""
+    try:
+        return parse_duration_ms(text)
+    except ValueError as error:
+        raise InvalidRequestError(f"invalid delay format: {error}") from error
+
+
+def read_deliver_at_us(text: str) -> int:
+    """Return the time at which something is due, or raise."""
+    try:
+        return parse_time_us(text)
+    except ValueError as error:
+        raise InvalidRequestError(f"invalid deliverAt format: {error}") from error

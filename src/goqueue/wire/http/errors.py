@@ -27,6 +27,7 @@ STATUS_BY_CODE: Final[dict[str, HTTPStatus]] = {
     "invalid_config": HTTPStatus.BAD_REQUEST,
     "too_large": HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     "corrupt_frame": HTTPStatus.BAD_REQUEST,
+    "forbidden": HTTPStatus.FORBIDDEN,
     "topic_not_found": HTTPStatus.NOT_FOUND,
     "topic_exists": HTTPStatus.CONFLICT,
     "partition_not_found": HTTPStatus.NOT_FOUND,
@@ -71,7 +72,10 @@ STATUS_BY_CODE: Final[dict[str, HTTPStatus]] = {
     "data_dir_locked": HTTPStatus.INTERNAL_SERVER_ERROR,
     "overloaded": HTTPStatus.SERVICE_UNAVAILABLE,
     "shutting_down": HTTPStatus.SERVICE_UNAVAILABLE,
+    "not_coordinator": HTTPStatus.SERVICE_UNAVAILABLE,
+    "not_leader": HTTPStatus.SERVICE_UNAVAILABLE,
     "protocol_error": HTTPStatus.BAD_REQUEST,
+    "wrong_port": HTTPStatus.BAD_REQUEST,
     "unsupported": HTTPStatus.NOT_IMPLEMENTED,
     "connection_lost": HTTPStatus.SERVICE_UNAVAILABLE,
     "deadline_exceeded": HTTPStatus.GATEWAY_TIMEOUT,
@@ -84,6 +88,7 @@ METHOD_NOT_ALLOWED: Final = "method_not_allowed"
 REQUEST_TIMEOUT: Final = "request_timeout"
 HEAD_TOO_LARGE: Final = "head_too_large"
 CROSS_SITE: Final = "cross_site"
+WRONG_HOST: Final = "wrong_host"
 """Codes of HTTP's own, for requests that never reach the broker."""
 
 

@@ -1,10 +1,12 @@
 """Consumer groups as JSON."""
 
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Literal
 
 import msgspec
 
 from goqueue.core.groups.options import GroupOptions
+from goqueue.wire.group_calls import TopicPartitions
 
 Generation = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
@@ -229,3 +231,14 @@ class CooperativeDetail(msgspec.Struct, frozen=True, kw_only=True):
     created_at: str
     leader_id: str | None
     options: GroupOptions
+
+
+def options_of(options: Mapping[str, str | int | bool]) -> GroupOptions:
+    """Return the options of a group as they are shown."""
+    return msgspec.convert(options, GroupOptions)
+
+
+def places_of(parts: Iterable[TopicPartitions]) -> list[Place]:
+    """Return partitions by topic and number."""
+    pairs = sorted((part.topic, number) for part in parts for number in part.partitions)
+    return [Place(topic=topic, partition=number) for topic, number in pairs]

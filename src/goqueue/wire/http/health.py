@@ -18,7 +18,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One thing that was looked at, and how long that took."""
 
     status: CheckStatus
-    message: str | None = None
+    message: str
     latency: str
 
 

@@ -1,10 +1,13 @@
 """Messages as JSON."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 
 from goqueue.wire.http.topics import Int64
+
+BASE64: Final = "base64"
+TEXT: Final = "text"
 
 EncodingText = Annotated[
     str,

@@ -8,8 +8,15 @@ from typing import Annotated, Final
 
 import msgspec
 
-from goqueue.base.errors import GoQueueError
+from goqueue.base.errors import GoQueueError, InvalidCompatibilityError
+from goqueue.base.ids import SchemaVersion, SubjectName
+from goqueue.core.schemas.compatibility import Compatibility, read_compatibility
+from goqueue.core.schemas.schema import Reference, Schema, SchemaType, Stored, read_schema
 from goqueue.wire.http.errors import status_of
+
+AVRO: Final = SchemaType.AVRO.value
+JSON: Final = SchemaType.JSON.value
+TYPES: Final = [kind.value for kind in SchemaType]
 
 MEDIA_TYPE: Final = "application/vnd.schemaregistry.v1+json"
 
@@ -80,6 +87,21 @@ class CompatibilityText(msgspec.Struct, frozen=True, kw_only=True):
     compatibility: str | None = None
 
 
+class CompatibilityWanted(msgspec.Struct, frozen=True, kw_only=True):
+    """A compatibility mode to be set; Confluent's clients call it by either name."""
+
+    compatibility: Annotated[
+        str | None,
+        msgspec.Meta(
+            description="NONE, BACKWARD, FORWARD, FULL, or one of them with _TRANSITIVE.",
+            examples=["BACKWARD"],
+        ),
+    ] = None
+    compatibility_level: Annotated[
+        str | None, msgspec.Meta(description="Another name for `compatibility`.")
+    ] = msgspec.field(default=None, name="compatibilityLevel")
+
+
 class CompatibilityLevel(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A compatibility mode, as Confluent's clients read it."""
 
@@ -119,14 +141,6 @@ class SubjectVersion(msgspec.Struct, frozen=True, kw_only=True):
 
     subject: str
     version: int
-
-
-class SchemaTextOnly(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A schema without its place."""
-
-    schema: str
-    schema_type: str
-    references: list[ReferenceText] = []
 
 
 class SchemaErrorReply(msgspec.Struct, frozen=True, kw_only=True):
@@ -170,4 +184,48 @@ def error_of(error: GoQueueError, *, is_confluent: bool) -> SchemaErrorReply:
         code=error.code,
         error_code=code,
         message=error.message,
+    )
+
+
+def schema_of(text: SchemaText, *, default: str) -> Schema:
+    """Return the schema somebody sent, or raise."""
+    references = [
+        Reference(
+            name=one.name, subject=SubjectName(one.subject), version=SchemaVersion(one.version)
+        )
+        for one in text.references or ()
+    ]
+    return read_schema(text.schema, text.schema_type or default, references)
+
+
+def level_of(wanted: CompatibilityWanted) -> Compatibility:
+    """Return a compatibility mode by either of its names."""
+    if wanted.compatibility is None:
+        return read_compatibility(wanted.compatibility_level)
+    mode = read_compatibility(wanted.compatibility)
+    other = wanted.compatibility_level
+    if other is not None and read_compatibility(other) is not mode:
+        raise InvalidCompatibilityError(
+            "compatibility and compatibilityLevel are two names of one thing and differ here"
+        )
+    return mode
+
+
+def references_of(schema: Schema) -> list[ReferenceText]:
+    """Return what a schema refers to."""
+    return [
+        ReferenceText(name=one.name, subject=one.subject, version=one.version)
+        for one in schema.references
+    ]
+
+
+def detail_of(stored: Stored, text: str) -> SchemaDetail:
+    """Return a version with its text, or another form of it."""
+    return SchemaDetail(
+        subject=stored.subject,
+        version=stored.version,
+        id=stored.id,
+        schema=text,
+        schema_type=stored.schema.type.value,
+        references=references_of(stored.schema),
     )

@@ -1,5 +1,6 @@
 """Topics as JSON."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -122,3 +123,8 @@ class OffsetList(msgspec.Struct, frozen=True, kw_only=True):
     topic: str
     timestamp: str
     offsets: dict[str, int]
+
+
+def settings_of(settings: Mapping[str, str | int | float]) -> TopicSettings:
+    """Return settings as they are shown."""
+    return msgspec.convert(settings, TopicSettings)

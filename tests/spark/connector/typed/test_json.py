@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from goqueue.core.schemas.schema import Schema, SchemaType
 from goqueue.spark.connector.options import OptionsError
+from goqueue.spark.connector.typed.decoded import UnreadableError
 from goqueue.spark.connector.typed.fields import list_of, name_columns
 from goqueue.spark.connector.typed.json_decoder import JsonDecoder
 from goqueue.spark.connector.typed.readings import JsonReading
@@ -31,7 +32,13 @@ def types(**properties: Node) -> dict[str, str]:
 
 def decoder(**properties: Node) -> JsonDecoder:
     kinds = reading({"type": "object", "properties": properties}).kinds
-    return JsonDecoder(name_columns({name: kind.type for name, kind in kinds.items()}), kinds)
+    fields = name_columns({name: kind.type for name, kind in kinds.items()})
+    return JsonDecoder(fields, kinds, latest_id=7, check_id=check_id)
+
+
+def check_id(schema_id: int) -> None:
+    if schema_id != 5:
+        raise UnreadableError(f"there is no schema {schema_id}")
 
 
 @pytest.mark.parametrize(
@@ -131,6 +138,18 @@ def test_values_become_columns() -> None:
         (2, None, None, None, None),
         (3, None, None, None, None),
     ]
+
+
+@pytest.mark.parametrize("properties", [ORDER, FREE], ids=["columnar", "one by one"])
+def test_a_value_of_an_unknown_schema_is_corrupt(properties: dict[str, Node]) -> None:
+    """Ids are checked though JSON could be read without; the rows beside it are read."""
+    decoded = decode(
+        decoder(**properties), GOOD, b'\0\0\0\0\x63{"id": 2}', b'\0\0\0\0\x05{"id": 3}', b"", None
+    )
+
+    assert decoded.reasons[1] == "there is no schema 99"
+    assert decoded.reasons.keys() == {1, 3}
+    assert [row[0] for row in rows(decoded)] == [1, None, 3, None, None]
 
 
 @pytest.mark.parametrize("properties", [ORDER, FREE], ids=["columnar", "one by one"])

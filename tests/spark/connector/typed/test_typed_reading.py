@@ -65,6 +65,28 @@ def test_json_with_bad_rows(
     assert (rows[51].key_, rows[52]["_corrupt"], rows[53].key_) == (None, None, "k")
 
 
+def test_json_that_names_an_unknown_schema_is_corrupt(
+    spark: SparkSession, broker: Served, client: Client, topic: str
+) -> None:
+    """The id in front is asked for: an older version is read, what is no JSON schema is not."""
+    older = client.schemas.register(f"{topic}-value", ORDER).id
+    latest = client.schemas.register(f"{topic}-value", {**ORDER, "title": "order"}).id
+    record = {"type": "record", "name": "r", "fields": [{"name": "id", "type": "long"}]}
+    other = client.schemas.register(f"{topic}-other", record, type="AVRO").id
+    ids = [older, latest, other, 999_999]
+    send(client, topic, [b"\0" + one.to_bytes(4, "big") + b'{"id": 1}' for one in ids])
+
+    rows = load(spark, broker, topic).orderBy("offset").collect()
+
+    assert [row.id for row in rows] == [1, 1, None, None]
+    assert [(row["_corrupt"] or "").split(":")[0] for row in rows] == [
+        "",
+        "",
+        f"schema {other} is of another language than the topic's",
+        "there is no schema 999999",
+    ]
+
+
 def test_a_narrower_schema_reads_just_its_columns(
     spark: SparkSession, broker: Served, client: Client, topic: str
 ) -> None:
@@ -85,10 +107,10 @@ def test_a_narrower_schema_reads_just_its_columns(
         reader.schema("colour STRING").load().collect()
 
 
-def test_filters_are_pushed_beside_typed_columns(
+def test_filters_on_typed_columns_and_others(
     spark: SparkSession, broker: Served, client: Client, topic: str
 ) -> None:
-    """Those on the log's own columns are applied by the reader, the others by Spark."""
+    """The same rows also in a session that would hand filters down."""
     client.schemas.register(topic, ORDER)
     send(client, topic, [json.dumps({"id": number}).encode() for number in range(50)] + [b"x"])
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")

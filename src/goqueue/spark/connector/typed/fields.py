@@ -11,7 +11,7 @@ import msgspec
 import pyarrow as pa
 
 from goqueue.base.limits import SPARK_FIELDS_MAX
-from goqueue.client.arrow import SCHEMA
+from goqueue.client.protocol.arrow import SCHEMA
 from goqueue.spark.connector.options import OptionsError
 
 CORRUPT: Final = "_corrupt"

@@ -4,7 +4,7 @@ A batch is read by Arrow as one buffer of lines, each value wrapped in an object
 then holds at least one object or cannot be read, so as many objects as lines means one in each.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -12,7 +12,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from goqueue.spark.connector.typed.decoded import Decoded, Record, cast, to_columns, told
+from goqueue.spark.connector.typed.decoded import (
+    Decoded,
+    Record,
+    UnreadableError,
+    cast,
+    to_columns,
+    told,
+)
 from goqueue.spark.connector.typed.fields import Field
 from goqueue.spark.connector.typed.frames import FRAME_BYTES, MAGIC, schema_id
 from goqueue.spark.connector.typed.json_fields import JsonKind, object_of, read_whole
@@ -30,8 +37,17 @@ DEPTH_MAX: Final = 500
 class JsonDecoder:
     """Decodes the values of one schema."""
 
-    def __init__(self, fields: Sequence[Field], kinds: Mapping[str, JsonKind]) -> None:
+    def __init__(
+        self,
+        fields: Sequence[Field],
+        kinds: Mapping[str, JsonKind],
+        *,
+        latest_id: int,
+        check_id: Callable[[int], None],
+    ) -> None:
         self._fields = fields
+        self._known = {latest_id}
+        self._check_id = check_id
         self._types = [kinds[field.name].type for field in fields]
         self._struct = pa.struct(
             [pa.field(field.name, kind) for field, kind in zip(fields, self._types, strict=True)]
@@ -51,9 +67,37 @@ class JsonDecoder:
 
     def decode(self, values: pa.Array) -> Decoded:
         """Decode many values."""
-        plain = _without_frames(values)
+        plain, unknown = self._without_frames(values)
         columns = self._at_once(plain) if self._is_columnar else None
-        return self._one_by_one(plain) if columns is None else Decoded(columns, {})
+        decoded = self._one_by_one(plain) if columns is None else Decoded(columns, {})
+        decoded.reasons.update(unknown)
+        return decoded
+
+    def _without_frames(self, values: pa.Array) -> tuple[pa.Array, dict[int, str]]:
+        """Cut off the ids of schemas; values of a schema that cannot be theirs become null."""
+        reasons: dict[int, str] = {}
+        if not pc.any(pc.starts_with(values, pattern=MAGIC)).as_py():
+            return values, reasons
+        plain: list[bytes | None] = []
+        for row, value in enumerate(values.to_pylist()):
+            named = None if value is None else schema_id(value)
+            if named is None:
+                plain.append(value)
+                continue
+            try:
+                self._check(named)
+                plain.append(value[FRAME_BYTES:])
+            except UnreadableError as error:
+                plain.append(None)
+                reasons[row] = str(error)
+        # ``pc.binary_slice`` fails for some arrays with nulls.
+        return pa.array(plain, pa.binary()), reasons
+
+    def _check(self, named: int) -> None:
+        """Raise UnreadableError unless there is such a JSON schema."""
+        if named not in self._known:
+            self._check_id(named)
+            self._known.add(named)
 
     def _at_once(self, values: pa.Array) -> list[pa.Array] | None:
         """Return the columns, or None if a value is bad or Arrow might read it its own way."""
@@ -104,20 +148,6 @@ class JsonDecoder:
         except (ValueError, RecursionError):
             return None
         return record
-
-
-def _without_frames(values: pa.Array) -> pa.Array:
-    """Cut off the ids of schemas: JSON says by itself what it is."""
-    if not pc.any(pc.starts_with(values, pattern=MAGIC)).as_py():
-        return values
-    # ``pc.binary_slice`` fails for some arrays with nulls.
-    return pa.array(
-        [
-            value if value is None or schema_id(value) is None else value[FRAME_BYTES:]
-            for value in values.to_pylist()
-        ],
-        pa.binary(),
-    )
 
 
 def _may_be_deep(values: pa.Array) -> bool:

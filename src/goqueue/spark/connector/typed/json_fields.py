@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from goqueue.base.limits import SPARK_DEPTH_MAX
 from goqueue.core.schemas.json_definition import JsonDefinition
-from goqueue.core.schemas.json_view import NUMBERS, View, flatten, hidden_in, types_of
+from goqueue.core.schemas.json_view import NUMBERS, SchemaView, flatten, hidden_in, types_of
 from goqueue.spark.connector.options import OptionsError
 from goqueue.spark.connector.typed.fields import (
     TEXT,
@@ -69,7 +69,7 @@ _SCALARS: Final = {
 def json_kinds(definition: JsonDefinition, growth: Growth, *, label: str) -> dict[str, JsonKind]:
     """Return the fields of a schema of objects."""
     document = definition.document
-    views = flatten([View(document, document.root)]) or []
+    views = flatten([SchemaView(document, document.root)]) or []
     kinds: dict[str, JsonKind] = {}
     if "object" in types_of(views):
         kinds = _Walk(growth).properties(views, above=frozenset(), depth=0)
@@ -96,14 +96,14 @@ class _Walk:
         self._growth = growth
 
     def properties(
-        self, flat: Sequence[View], *, above: frozenset[int], depth: int
+        self, flat: Sequence[SchemaView], *, above: frozenset[int], depth: int
     ) -> dict[str, JsonKind]:
         """Return the named properties of an object; where choices disagree, one is text."""
         above |= {id(view.node) for view in flat}
-        named: dict[str, list[View]] = {}
+        named: dict[str, list[SchemaView]] = {}
         for name, view in _named(flat):
             named.setdefault(name, []).append(view)
-        perhaps: dict[str, list[View]] = {}
+        perhaps: dict[str, list[SchemaView]] = {}
         for name, view in _named(hidden_in(flat) or ()):
             if name not in named:
                 perhaps.setdefault(name, []).append(view)
@@ -115,7 +115,7 @@ class _Walk:
             kinds[name] = choices[0] if is_one else _ANY
         return kinds
 
-    def _kind(self, views: Sequence[View], above: frozenset[int], depth: int) -> JsonKind:
+    def _kind(self, views: Sequence[SchemaView], above: frozenset[int], depth: int) -> JsonKind:
         flat = flatten(views)
         if flat is None or depth >= SPARK_DEPTH_MAX or above & {id(view.node) for view in flat}:
             return _ANY
@@ -128,7 +128,7 @@ class _Walk:
             return self._object(flat, above, depth)
         return _SCALARS.get(types, _ANY)
 
-    def _array(self, flat: Sequence[View], above: frozenset[int], depth: int) -> JsonKind:
+    def _array(self, flat: Sequence[SchemaView], above: frozenset[int], depth: int) -> JsonKind:
         above |= {id(view.node) for view in flat}
         items = [view.inside(node) for view in flat if isinstance(node := view.get("items"), dict)]
         is_tuple = any(view.get("prefixItems") is not None for view in flat)
@@ -140,7 +140,7 @@ class _Walk:
             inside.is_columnar,
         )
 
-    def _object(self, flat: Sequence[View], above: frozenset[int], depth: int) -> JsonKind:
+    def _object(self, flat: Sequence[SchemaView], above: frozenset[int], depth: int) -> JsonKind:
         kinds = self.properties(flat, above=above, depth=depth + 1)
         if kinds:
             return JsonKind(
@@ -151,7 +151,7 @@ class _Walk:
             )
         return self._map(flat, above | {id(view.node) for view in flat}, depth)
 
-    def _map(self, flat: Sequence[View], above: frozenset[int], depth: int) -> JsonKind:
+    def _map(self, flat: Sequence[SchemaView], above: frozenset[int], depth: int) -> JsonKind:
         others = [
             view.inside(node)
             for view in flat
@@ -168,7 +168,7 @@ class _Walk:
         )
 
 
-def _named(views: Sequence[View]) -> Iterator[tuple[str, View]]:
+def _named(views: Sequence[SchemaView]) -> Iterator[tuple[str, SchemaView]]:
     for view in views:
         for name, node in (view.get("properties") or {}).items():
             if isinstance(node, dict | bool):

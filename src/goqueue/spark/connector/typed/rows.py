@@ -7,6 +7,7 @@ from typing import Final, TypeVar
 import pyarrow as pa
 
 from goqueue.base.errors import InvalidRequestError
+from goqueue.core.schemas.schema import SchemaType
 from goqueue.spark.connector.broker import Broker
 from goqueue.spark.connector.options import Connection, OptionsError
 from goqueue.spark.connector.typed.avro_decoder import AvroDecoder, AvroReading
@@ -23,6 +24,7 @@ SHOWN_CHARACTERS_MAX: Final = 1_000
 UNKNOWN_MAX: Final = 1_000
 """Most unknown schemas a task asks for: any four bytes may look like an id."""
 KNOWN_MAX: Final = 1_000
+_ANOTHER_LANGUAGE: Final = "schema {} is of another language than the topic's"
 
 Kind = TypeVar("Kind", AvroReading, ProtoReading)
 
@@ -83,7 +85,9 @@ class TypedRows:
         reading = reading_of(registered)
         match reading:
             case JsonReading():
-                return JsonDecoder(fields, reading.kinds)
+                return JsonDecoder(
+                    fields, reading.kinds, latest_id=registered.id, check_id=self._check_json
+                )
             case AvroReading():
                 return AvroDecoder(
                     fields,
@@ -101,16 +105,29 @@ class TypedRows:
 
     def _find(self, schema_id: int, kind: type[Kind]) -> Kind:
         """Return what reads values of a schema that is not the latest."""
-        if schema_id in self._unknown or len(self._unknown) >= UNKNOWN_MAX:
-            raise UnreadableError(f"there is no schema {schema_id}")
         try:
-            reading: Reading = reading_of(by_id(self._connection, schema_id))
+            reading: Reading = reading_of(self._registered(schema_id))
         except InvalidRequestError as error:
             self._unknown.add(schema_id)
             raise UnreadableError(error.message) from error
         if not isinstance(reading, kind):
-            raise UnreadableError(f"schema {schema_id} is of another language than the topic's")
+            raise UnreadableError(_ANOTHER_LANGUAGE.format(schema_id))
         return reading
+
+    def _check_json(self, schema_id: int) -> None:
+        """Refuse an id that no JSON schema has; JSON itself is read by the latest schema."""
+        try:
+            registered = self._registered(schema_id)
+        except InvalidRequestError as error:
+            self._unknown.add(schema_id)
+            raise UnreadableError(error.message) from error
+        if registered.schema.type is not SchemaType.JSON:
+            raise UnreadableError(_ANOTHER_LANGUAGE.format(schema_id))
+
+    def _registered(self, schema_id: int) -> Registered:
+        if schema_id in self._unknown or len(self._unknown) >= UNKNOWN_MAX:
+            raise UnreadableError(f"there is no schema {schema_id}")
+        return by_id(self._connection, schema_id)
 
 
 class _Laid:

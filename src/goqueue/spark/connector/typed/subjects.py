@@ -10,8 +10,8 @@ from goqueue.base.errors import (
 )
 from goqueue.base.ids import SchemaVersion, SubjectName
 from goqueue.base.limits import SCHEMA_REFERENCES_MAX
-from goqueue.core.schemas.judge import VALUE_SUFFIX
 from goqueue.core.schemas.schema import Reference, Resolved, Schema, read_schema
+from goqueue.core.schemas.strategy import VALUE_SUFFIX
 from goqueue.spark.connector.broker import Broker
 from goqueue.wire import schema_calls as said
 from goqueue.wire.packet import Operation

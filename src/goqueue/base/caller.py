@@ -1,0 +1,41 @@
+"""Who asks."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+ANONYMOUS: Final = "anonymous"
+
+
+class Transport(StrEnum):
+    """How a request reaches the broker."""
+
+    NATIVE = "native"
+    HTTP = "http"
+    EMBEDDED = "embedded"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """The identity behind a connection, and where the connection comes from."""
+
+    transport: Transport
+    peer: str
+    """The IP address at the other end; empty where there is no connection."""
+    principal: str = ANONYMOUS
+    tenant: str | None = None
+    deadline_ms: int | None = None
+    """Steady time after which no answer is awaited; None where the caller named none."""
+
+
+EMBEDDED: Final = Caller(transport=Transport.EMBEDDED, peer="", principal="embedded")
+"""A program that opened the data directory itself."""
+
+BROKER: Final = Caller(transport=Transport.EMBEDDED, peer="", principal="broker")
+"""The broker itself: for its own reads and writes, which no client requested."""
+
+
+def caller_at(transport: Transport, address: object) -> Caller:
+    """Return who is at the other end of a socket, given its ``peername``."""
+    peer = address[0] if isinstance(address, tuple) and address else ""
+    return Caller(transport=transport, peer=str(peer))

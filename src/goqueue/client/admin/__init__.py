@@ -1,0 +1,1 @@
+"""Administration: topics, groups, schemas, dead letters, traces, transactions."""

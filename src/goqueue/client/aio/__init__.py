@@ -1,0 +1,1 @@
+"""The asynchronous shell: connections of an event loop."""

@@ -1,0 +1,261 @@
+"""A link to a broker: requests out, replies back, reconnecting as needed."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, cast
+
+from goqueue.base.errors import (
+    ClosedError,
+    ConnectionLostError,
+    DeadlineExceededError,
+    GoQueueError,
+    ProtocolError,
+)
+from goqueue.client.protocol.exchange import (
+    BACKOFF_SECONDS,
+    BACKOFF_SECONDS_MAX,
+    Answer,
+    Exchange,
+    Reply,
+    ReplyHeader,
+    decode,
+    hello,
+    parse_address,
+)
+from goqueue.wire import calls
+from goqueue.wire.packet import Buffer, Operation
+
+
+class Link(Protocol):
+    """Something that answers requests."""
+
+    async def request(
+        self, operation: Operation, header: calls.Call, payload: Sequence[Buffer] = ()
+    ) -> Answer:
+        """Send a request and return its reply, or raise what the broker raised."""
+        ...
+
+    @property
+    def is_ready(self) -> bool:
+        """Tell whether ``begin`` would send."""
+        ...
+
+    def begin(
+        self, operation: Operation, header: calls.Call, payload: Sequence[Buffer] = ()
+    ) -> asyncio.Future[Answer]:
+        """Send a request at once; return what becomes its reply."""
+        ...
+
+    def drop(self) -> None:
+        """Give up the connection, which does not answer; the next request makes a new one."""
+        ...
+
+    async def close(self) -> None:
+        """End the link."""
+        ...
+
+
+class _Connection(asyncio.Protocol):
+    """One TCP connection: correlates replies with requests."""
+
+    def __init__(self, address: str = "") -> None:
+        self._exchange = Exchange(address)
+        self._waiting: dict[int, asyncio.Future[Answer]] = {}
+        self._transport: asyncio.Transport | None = None
+        self._error: GoQueueError = ConnectionLostError("connection lost: it was closed")
+        self.is_open = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transport is one by shape, not by inheritance.
+        self._transport = cast("asyncio.Transport", transport)
+        self.is_open = True
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for reply in self._exchange.feed(data):
+                self._settle(reply)
+        except ProtocolError as error:
+            # Not worth another try: whoever answers is not a broker.
+            self._error = error
+            self.abort()
+
+    def _settle(self, reply: Reply) -> None:
+        correlation, outcome = reply
+        future = self._waiting.pop(correlation, None)
+        if isinstance(outcome, Answer):
+            if future is not None and not future.done():
+                future.set_result(outcome)
+        elif not correlation:
+            self._error = outcome
+        elif future is not None and not future.done():
+            future.set_exception(outcome)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.is_open = False
+        self._transport = None
+        if exc is not None:
+            self._error = ConnectionLostError(f"connection lost: {exc}")
+        waiting, self._waiting = self._waiting, {}
+        for future in waiting.values():
+            if not future.done():
+                future.set_exception(self._error)
+
+    def send(
+        self, operation: Operation, header: calls.Call, payload: Sequence[Buffer]
+    ) -> asyncio.Future[Answer]:
+        if self._transport is None:
+            raise self._error
+        correlation, buffers = self._exchange.request(operation, header, payload)
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._waiting[correlation] = future
+        self._transport.writelines(buffers)
+        return future
+
+    def close(self) -> None:
+        self.is_open = False
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        self.is_open = False
+        if self._transport is not None:
+            self._transport.abort()
+
+
+class NativeLink:
+    """A TCP link. One connection, made on first use and again after it was lost."""
+
+    def __init__(
+        self, address: str, *, timeout_s: float = 30.0, api_key: str | None = None
+    ) -> None:
+        self._host, self._port = parse_address(address)
+        self._timeout_s = timeout_s
+        self._api_key = api_key
+        self._connection: _Connection | None = None
+        self._connecting: asyncio.Task[_Connection] | None = None
+        self._is_closed = False
+
+    def __repr__(self) -> str:
+        return f"<NativeLink {self._host}:{self._port}>"
+
+    async def request(
+        self, operation: Operation, header: calls.Call, payload: Sequence[Buffer] = ()
+    ) -> Answer:
+        """Send a request and return its reply. A lost connection is not retried here."""
+        connection = self._connection
+        if connection is None or not connection.is_open:
+            connection = await self._connect()
+        return await connection.send(operation, header, payload)
+
+    @property
+    def is_ready(self) -> bool:
+        """Tell whether there is a connection."""
+        return self._connection is not None and self._connection.is_open
+
+    def begin(
+        self, operation: Operation, header: calls.Call, payload: Sequence[Buffer] = ()
+    ) -> asyncio.Future[Answer]:
+        """Send a request on the connection there is; return what becomes its reply."""
+        assert self._connection is not None, "ready"
+        return self._connection.send(operation, header, payload)
+
+    async def connect(self) -> None:
+        """Make the connection now, or raise why there is none."""
+        await self._connect()
+
+    def drop(self) -> None:
+        """Give up the connection; requests under way fail, the next one makes a new connection."""
+        if self._connection is not None:
+            self._connection.abort()
+
+    async def close(self) -> None:
+        """End the connection."""
+        self._is_closed = True
+        if self._connecting is not None:
+            self._connecting.cancel()
+        if self._connection is not None:
+            self._connection.close()
+
+    async def _connect(self) -> _Connection:
+        if self._is_closed:
+            raise ClosedError("the client was closed")
+        if self._connecting is None:
+            self._connecting = asyncio.get_running_loop().create_task(self._open())
+            self._connecting.add_done_callback(self._connected)
+        return await asyncio.shield(self._connecting)
+
+    def _connected(self, task: "asyncio.Task[_Connection]") -> None:
+        self._connecting = None
+        if not task.cancelled() and task.exception() is None:
+            self._connection = task.result()
+
+    async def _open(self) -> _Connection:
+        where = f"{self._host}:{self._port}"
+        connection: _Connection | None = None
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                loop = asyncio.get_running_loop()
+                _, connection = await loop.create_connection(
+                    lambda: _Connection(where), self._host, self._port
+                )
+                await connection.send(Operation.HELLO, hello(self._api_key), ())
+        except BaseException as error:
+            if connection is not None:
+                connection.abort()
+            if isinstance(error, TimeoutError):
+                seconds = f"{self._timeout_s:g}"
+                raise DeadlineExceededError(f"no answer from {where} in {seconds} s") from error
+            if isinstance(error, OSError):
+                raise ConnectionLostError(f"cannot reach a broker at {where}: {error}") from error
+            raise
+        return connection
+
+
+async def call(
+    link: Link,
+    operation: Operation,
+    header: calls.Call,
+    kind: type[ReplyHeader],
+    *,
+    timeout_s: float,
+) -> ReplyHeader:
+    """Make a call without payload; a lost connection is tried again until the time is over.
+
+    Only for calls that may safely be made twice.
+    """
+    answer = await retry(lambda: link.request(operation, header), timeout_s=timeout_s)
+    return decode(answer.header, kind)
+
+
+async def retry(attempt: Callable[[], Any], *, timeout_s: float) -> Any:  # noqa: ANN401
+    """Repeat an attempt that lost its connection, with growing pauses, until the time is over."""
+    backoff_s = BACKOFF_SECONDS
+    lost: ConnectionLostError | None = None
+    try:
+        async with asyncio.timeout(timeout_s):
+            while True:
+                try:
+                    return await attempt()
+                except ConnectionLostError as error:
+                    lost = error
+                    await asyncio.sleep(backoff_s)
+                    backoff_s = min(backoff_s * 2, BACKOFF_SECONDS_MAX)
+    except TimeoutError as error:
+        raise lost or DeadlineExceededError(f"no answer in {timeout_s:g} s") from error
+
+
+async def call_once(
+    link: Link,
+    operation: Operation,
+    header: calls.Call,
+    kind: type[ReplyHeader],
+    *,
+    timeout_s: float,
+) -> ReplyHeader:
+    """Make a call that must not be repeated: whether a lost one was carried out is unknown."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            answer = await link.request(operation, header)
+    except TimeoutError as error:
+        raise DeadlineExceededError(f"no answer in {timeout_s:g} s") from error
+    return decode(answer.header, kind)

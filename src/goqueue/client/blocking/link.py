@@ -1,0 +1,219 @@
+"""A blocking connection for threads that wait for replies themselves (ADR 0004).
+
+A reader that is busy decoding must not share its interpreter with a thread that receives: they
+would take the lock from each other in slices of milliseconds. So it receives by itself; while it
+decodes, the next reply, already asked for, gathers in the socket's buffer.
+"""
+
+import contextlib
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import Final
+
+from goqueue.base.buffers import BufferPool
+from goqueue.base.errors import ConnectionLostError, DeadlineExceededError, GoQueueError
+from goqueue.base.units import KiB, MiB
+from goqueue.client.blocking.brief import brief
+from goqueue.client.blocking.in_place import is_local
+from goqueue.client.protocol.exchange import Answer, Exchange, Reply, hello, parse_address
+from goqueue.client.protocol.fetching import FOLLOW_WAIT_MS
+from goqueue.wire import calls
+from goqueue.wire.packet import Buffer, Operation
+
+RECEIVE_BUFFER_BYTES: Final = 4 * MiB
+_buffers: Final = BufferPool(kept_max=3, kept_bytes_max=5 * MiB)
+"""What replies were received into, kept for those of any connection."""
+
+JOINED_BYTES_MAX: Final = 64 * KiB
+"""Up to this much, one copy costs less than to hand over many buffers."""
+SECONDS_MIN: Final = 0.001
+"""No time at all would mean not to wait, and less is refused."""
+GATHERED_BUFFERS_MAX: Final = 1_024
+"""As many buffers as the system takes at once."""
+
+Request = tuple[Operation, calls.Call]
+OnHeader = Callable[[Buffer], None]
+
+
+class BlockingLink:
+    """One connection, made on first use and again after it was lost.
+
+    Who has several requests under way tells replies by their correlation.
+    """
+
+    def __init__(self, address: str, *, timeout_s: float, api_key: str | None = None) -> None:
+        self._address = parse_address(address)
+        self._timeout_s = self._timeout_s_max = timeout_s
+        self._patience_s = FOLLOW_WAIT_MS / 1_000
+        """How much longer a reply may take, because the broker waits for messages."""
+        self._api_key = api_key
+        self._socket: socket.socket | None = None
+        self._exchange = Exchange(self._where)
+        self._arrived: deque[Reply] = deque()
+
+    def __repr__(self) -> str:
+        return f"<BlockingLink {self._where}>"
+
+    @property
+    def _where(self) -> str:
+        return f"{self._address[0]}:{self._address[1]}"
+
+    @property
+    def connection(self) -> socket.socket | None:
+        """The connection, as long as there is one."""
+        return self._socket
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the broker is on this machine, as far as can be seen from a connection."""
+        return self._socket is not None and is_local(self._socket)
+
+    def limit(self, seconds: float) -> None:
+        """Wait no longer than this for what is asked from now on, nor than is usual."""
+        self._timeout_s = min(max(seconds, SECONDS_MIN), self._timeout_s_max)
+        self._patience_s = 0.0
+        if self._socket is not None:
+            self._socket.settimeout(self._timeout_s)
+
+    def request(
+        self, operation: Operation, header: calls.Call, payload: Sequence[Buffer] = ()
+    ) -> Answer:
+        """Send a request and wait for its reply."""
+        self.send(operation, header, payload)
+        return self.receive()
+
+    def send(self, operation: Operation, header: calls.Call, payload: Sequence[Buffer] = ()) -> int:
+        """Send a request and return its correlation; ``receive`` returns its reply."""
+        connection = self._socket or self._connect()
+        correlation, buffers = self._exchange.request(operation, header, payload)
+        self._write(connection, buffers)
+        return correlation
+
+    def send_many(self, requests: Sequence[Request]) -> list[int]:
+        """Send requests without payload in one go; return their correlations."""
+        connection = self._socket or self._connect()
+        packets = [self._exchange.request(operation, header) for operation, header in requests]
+        self._write(connection, [buffer for _, buffers in packets for buffer in buffers])
+        return [correlation for correlation, _ in packets]
+
+    def receive(self, on_header: OnHeader | None = None) -> Answer:
+        """Wait for the reply to the request sent first; its payload comes after ``on_header``.
+
+        What that sends is under way while the payload is received.
+        """
+        outcome = self.receive_any(on_header).outcome
+        if isinstance(outcome, GoQueueError):
+            raise brief(outcome)
+        return outcome
+
+    def receive_any(self, on_header: OnHeader | None = None) -> Reply:
+        """Wait for the next reply, whichever request it is for."""
+        while not self._arrived:
+            self.advance()
+            if on_header is not None and (header := self._exchange.arriving) is not None:
+                on_header(header)
+                on_header = None
+        reply = self.take()
+        assert reply is not None, "it has arrived"
+        if on_header is not None and isinstance(reply.outcome, Answer):
+            on_header(reply.outcome.header)
+        return reply
+
+    def take(self) -> Reply | None:
+        """Return the next reply that has arrived whole, if there is one."""
+        if not self._arrived:
+            return None
+        reply = self._arrived.popleft()
+        if not reply.correlation and isinstance(reply.outcome, GoQueueError):
+            # The broker gives up the whole connection.
+            self.close()
+            raise reply.outcome
+        return reply
+
+    def advance(self) -> None:
+        """Receive once, waiting for bytes as long as a reply may take."""
+        connection = self._socket
+        if connection is None:
+            raise ConnectionLostError("connection lost: it was closed")
+        try:
+            count = connection.recv_into(self._exchange.buffer())
+            self._arrived.extend(self._exchange.received(count))
+        except TimeoutError as error:
+            self.close()
+            raise DeadlineExceededError(f"no answer in {self._timeout_s:g} s") from error
+        except OSError as error:
+            raise self._lost(error) from error
+        except BaseException:
+            # No broker; or a signal came between receiving bytes and counting them.
+            self.close()
+            raise
+        if count == 0:
+            raise self._lost("the broker closed it")
+
+    def close(self) -> None:
+        """End the connection; who waits for a reply in another thread is woken."""
+        connection, self._socket = self._socket, None
+        if connection is not None:
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+            connection.close()
+
+    def _connect(self) -> socket.socket:
+        try:
+            connection = socket.create_connection(self._address, self._timeout_s)
+        except OSError as error:
+            reason = f"cannot reach a broker at {self._where}: {error}"
+            raise ConnectionLostError(reason) from error
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
+        connection.settimeout(self._timeout_s + self._patience_s)
+        self._exchange = Exchange(self._where, allocate=_buffers.take)
+        self._arrived.clear()
+        self._socket = connection
+        try:
+            self.request(Operation.HELLO, hello(self._api_key))
+        except BaseException:
+            self.close()
+            raise
+        return connection
+
+    def _write(self, connection: socket.socket, buffers: Sequence[Buffer]) -> None:
+        try:
+            send_all(connection, buffers)
+        except OSError as error:
+            raise self._lost(error) from error
+        except BaseException:
+            # Half a request may be out.
+            self.close()
+            raise
+
+    def _lost(self, reason: object) -> GoQueueError:
+        self.close()
+        return ConnectionLostError(f"connection lost: {reason}")
+
+
+def send_all(connection: socket.socket, buffers: Sequence[Buffer]) -> None:
+    """Send buffers one behind the other; large ones are not put together first."""
+    if sum(map(len, buffers)) <= JOINED_BYTES_MAX:
+        connection.sendall(b"".join(buffers))
+        return
+    left = deque(memoryview(buffer).cast("B") for buffer in buffers if len(buffer))
+    timeout_s = connection.gettimeout()
+    deadline = None if timeout_s is None else time.monotonic() + timeout_s
+    try:
+        while left:
+            if deadline is not None:
+                # The time is for all of it, however little at a time is taken.
+                connection.settimeout(max(deadline - time.monotonic(), 0.001))
+            sent = connection.sendmsg(islice(left, GATHERED_BUFFERS_MAX))
+            while left and sent >= len(left[0]):
+                sent -= len(left.popleft())
+            if sent:
+                left[0] = left[0][sent:]
+            if left and deadline is not None and time.monotonic() >= deadline:
+                raise TimeoutError("timed out")
+    finally:
+        connection.settimeout(timeout_s)

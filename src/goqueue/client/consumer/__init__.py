@@ -1,0 +1,1 @@
+"""Consuming: membership, leases, settlements."""

@@ -1,0 +1,1 @@
+"""Publishing: gathering, packing, sending."""

@@ -1,0 +1,169 @@
+"""The outbox of a producer in an event loop: performs its steps, reports what came back."""
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from goqueue.base.errors import DeadlineExceededError, GoQueueError
+from goqueue.client.aio.link import Link
+from goqueue.client.producer.pile import Pile
+from goqueue.client.protocol.exchange import Answer
+from goqueue.client.protocol.outbox import Batch, Outbox, Pause
+from goqueue.wire import calls
+from goqueue.wire.packet import Operation
+
+INIT_SECONDS_MAX: Final = 5.0
+
+
+class Sender:
+    """Sends the batches of one producer. Lives in the event loop."""
+
+    def __init__(self, link: Link, outbox: Outbox[Pile]) -> None:
+        self._link = link
+        self._outbox = outbox
+        outbox.on_change = self._changed
+        self._under_way: dict[asyncio.Future[Answer], list[Batch[Pile]]] = {}
+        self._introducing: asyncio.Task[Answer] | None = None
+        self._resuming: asyncio.TimerHandle | None = None
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._news = asyncio.Event()
+        self.on_slot: Callable[[], None] = lambda: None
+
+    def __repr__(self) -> str:
+        return f"<Sender of {self._outbox!r}>"
+
+    @property
+    def has_slot(self) -> bool:
+        """Tell whether a request could go out at once."""
+        return self._outbox.has_slot
+
+    def submit(self, batches: list[Batch[Pile]]) -> None:
+        """Queue the batches of one pile; they go out in one request."""
+        self._outbox.submit(batches)
+        self._idle.clear()
+        self._pump()
+
+    async def idle(self) -> None:
+        """Return when every batch is placed or failed."""
+        await self._idle.wait()
+
+    async def progress(self) -> None:
+        """Return when some batch was placed or failed, or at once if there is none."""
+        if not self._outbox.is_idle:
+            self._news.clear()
+            await self._news.wait()
+        await asyncio.sleep(0)
+
+    def abort(self) -> None:
+        """Fail everything that is not placed."""
+        self._outbox.abort()
+        if self._resuming is not None:
+            self._resuming.cancel()
+        if self._introducing is not None:
+            self._introducing.cancel()
+        for request in self._under_way:
+            request.cancel()
+
+    def _changed(self) -> None:
+        self._news.set()
+        if self._outbox.is_idle:
+            self._idle.set()
+
+    def _pump(self) -> None:
+        """Do what is to be done."""
+        loop = asyncio.get_running_loop()
+        while (step := self._outbox.step(loop.time())) is not None:
+            if isinstance(step, Pause):
+                if self._resuming is not None:
+                    self._resuming.cancel()
+                self._resuming = loop.call_at(step.until, self._pump)
+                break
+            if isinstance(step, list):
+                self._send(step)
+            else:
+                self._introducing = loop.create_task(self._ask_identity(step))
+                self._introducing.add_done_callback(self._introduced)
+        if self._outbox.has_slot:
+            self.on_slot()
+
+    def _send(self, batches: list[Batch[Pile]]) -> None:
+        loop = asyncio.get_running_loop()
+        request: asyncio.Future[Answer] | None = None
+        late: asyncio.TimerHandle | None = None
+        seconds = self._outbox.seconds_left(batches, loop.time())
+        # Without a task, which costs more than the rest; but who waits for a connection came first.
+        if seconds > 0 and self._link.is_ready and not self._has_task:
+            try:
+                request = self._link.begin(Operation.PRODUCE, *self._outbox.content(batches))
+            except Exception:  # noqa: BLE001 - it fails again in a task, which tells everybody
+                request = None
+            else:
+                late = loop.call_later(seconds, self._is_late, request, seconds)
+        if request is None:
+            request = loop.create_task(self._request(batches))
+        self._under_way[request] = batches
+        request.add_done_callback(partial(self._answered, late))
+
+    @property
+    def _has_task(self) -> bool:
+        return any(isinstance(one, asyncio.Task) for one in self._under_way)
+
+    def _is_late(self, request: asyncio.Future[Answer], seconds: float) -> None:
+        if not request.done():
+            request.set_exception(_no_answer(seconds))
+            self._link.drop()
+
+    async def _request(self, batches: list[Batch[Pile]]) -> Answer:
+        """Send in a task: a connection has to be made first, or the time is over already."""
+        if self._outbox.fatal is not None:
+            raise self._outbox.fatal
+        seconds = self._outbox.seconds_left(batches, asyncio.get_running_loop().time())
+        if seconds <= 0:
+            raise DeadlineExceededError("it was not sent")
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._link.request(Operation.PRODUCE, *self._outbox.content(batches))
+        except TimeoutError as error:
+            self._link.drop()
+            raise _no_answer(seconds) from error
+
+    def _answered(self, late: asyncio.TimerHandle | None, request: asyncio.Future[Answer]) -> None:
+        if late is not None:
+            late.cancel()
+        batches = self._under_way.pop(request)
+        if not request.cancelled():
+            now, error = asyncio.get_running_loop().time(), request.exception()
+            if error is None:
+                self._outbox.answered(batches, request.result(), now)
+            else:
+                self._outbox.failed(batches, _as_ours(error), now)
+        self._pump()
+
+    async def _ask_identity(self, header: calls.InitProducer) -> Answer:
+        try:
+            async with asyncio.timeout(INIT_SECONDS_MAX):
+                return await self._link.request(Operation.INIT_PRODUCER, header)
+        except TimeoutError as error:
+            self._link.drop()
+            raise _no_answer(INIT_SECONDS_MAX) from error
+
+    def _introduced(self, asked: asyncio.Task[Answer]) -> None:
+        self._introducing = None
+        if not asked.cancelled():
+            now, error = asyncio.get_running_loop().time(), asked.exception()
+            if error is None:
+                self._outbox.introduced(asked.result(), now)
+            else:
+                self._outbox.not_introduced(_as_ours(error), now)
+        self._pump()
+
+
+def _no_answer(seconds: float) -> DeadlineExceededError:
+    return DeadlineExceededError(f"no answer in {seconds:g} s")
+
+
+def _as_ours(error: BaseException) -> GoQueueError:
+    """Return what messages fail with; nobody may wait for ever because of a bug."""
+    return error if isinstance(error, GoQueueError) else GoQueueError(f"producer: {error!r}")

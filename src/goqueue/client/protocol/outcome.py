@@ -1,0 +1,61 @@
+"""Messages that are sent: what they have beside key and value, and what became of them."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+
+from goqueue.base.errors import GoQueueError, SchemaViolationError
+from goqueue.core.record.batch import PackedBatch
+from goqueue.core.record.row import PackedRows
+from goqueue.wire.calls import RepeatPart
+
+Numbers = np.ndarray[Any, Any]
+
+
+class Extra(msgspec.Struct, frozen=True, gc=False):
+    """What only some messages have."""
+
+    headers: Mapping[str, bytes] | None = None
+    priority: int | None = None
+    partition: int | None = None
+    dedup_id: bytes | None = None
+    timestamp_us: int | None = None
+    deliver_at_us: int | None = None
+
+
+class Place(msgspec.Struct, frozen=True, gc=False):
+    """Where a message is, and what the broker's ack meant."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_us: int
+    durability: str
+    is_duplicate: bool = False
+
+
+class Part(NamedTuple):
+    """Messages that go to one partition, and which rows of their owner they are."""
+
+    partition: int
+    rows: Numbers
+    packed: PackedBatch | PackedRows
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What became of the messages of one part."""
+
+    rows: Numbers
+    partition: int
+    base_offset: int = -1
+    durability: str = ""
+    is_duplicate: bool = False
+    repeats: tuple[RepeatPart, ...] = ()
+    error: GoQueueError | None = None
+    misfits: Mapping[int, str] = {}
+
+    def refusal(self, row: int) -> SchemaViolationError:
+        """Return why a row of this outcome did not fit its schema."""
+        return SchemaViolationError(self.misfits.get(row, "the message does not fit its schema"))

@@ -1,0 +1,93 @@
+"""Every event of the broker's log. docs/operations.md says what each means to an operator."""
+
+from enum import StrEnum
+
+
+class LogEvent(StrEnum):
+    """What a line of the log says under ``event``."""
+
+    BROKER_STARTED = "broker started"
+    BROKER_STOPPING = "stopping"
+    BROKER_STOPPED = "broker stopped"
+    LISTENING = "listening"
+    CONFIGURATION_WARNING = "configuration"
+    OPENING_PARTITIONS = "opening partitions"
+    PARTITION_OPEN_FAILED = "partition cannot be opened; the broker will not start"
+    PARTITION_CLOSE_FAILED = "partition did not close cleanly"
+    WALL_CLOCK_SET = "wall clock was set"
+
+    TOPIC_CREATED = "topic created"
+    TOPIC_DELETED = "topic deleted"
+    LOG_REPAIRED = "log repaired on open"
+    LOG_TAIL_LOST = "messages at the end of a log are lost"
+    MESSAGES_UNREADABLE = "messages cannot be read: bad checksum"
+    PARTITION_READ_ONLY = "partition is read-only: an fsync failed"
+    SNAPSHOT_NOT_WRITTEN = "snapshot not written"
+    SEGMENTS_DELETED = "segments deleted by retention"
+    RETENTION_FAILED = "retention failed"
+    COMPACTED = "compacted"
+    COMPACTION_FAILED = "compaction failed"
+    COMPACTION_CRASHED = "compaction crashed"
+
+    DISK_FULL = "disk full: publishers are refused"
+    DISK_FULL_FOR_TOPIC = "disk full: topic accepts no messages"
+    DISK_HAS_SPACE = "disk has space again"
+    RESERVE_NOT_KEPT = "no disk space reserved for consumers"
+
+    CATALOG_REPAIRED = "catalogue journal repaired on open"
+    CATALOG_NOT_COMPACTED = "catalogue journal not compacted"
+    UNKNOWN_FOLDER = "folder of an unknown topic: its messages are not served"
+
+    STATE_UNREADABLE = "state cannot be read: bad checksum"
+    STATE_INCOMPLETE = "state is incomplete: changes are missing"
+    STATE_REPLAY_FAILED = "state cannot be replayed"
+
+    ORPHAN_STATE_KEPT = "orphan state not removed"
+    STATE_LOADED = "state partition loaded"
+    STATE_UNLOADED = "state partition unloaded"
+    LEASE_EXPIRY_NOT_PERSISTED = "lease expiry not persisted, will retry"
+    LEASES_NOT_RELEASED = "leases not released, they will expire"
+    LEASE_EXPIRY_CRASHED = "lease expiry crashed"
+    CANCELLATION_NOT_PERSISTED = "cancellation not persisted in a group, will retry"
+    WATCHER_CRASHED = "queue watcher crashed"
+    TIMER_CRASHED = "delayed messages could not be released"
+
+    MEMBER_JOINED = "member joined"
+    MEMBER_LEFT = "member left"
+    GROUP_CHANGED = "group changed"
+    GROUP_DELETED = "group deleted"
+    GROUP_STATE_NOT_PERSISTED = "group state not persisted"
+    GROUP_SWEEP_CRASHED = "group expiry crashed"
+
+    DEAD_LETTER_MOVE_FAILED = "dead letters not moved, will retry"
+    DEAD_LETTER_MOVE_CRASHED = "moving dead letters crashed"
+    DEAD_LETTERS_EXPIRED = "dead letters expired before they were moved"
+    REDRIVE_STARTED = "redrive started"
+    REDRIVE_RESUMED = "redrive resumed"
+    REDRIVE_STALLED = "redrive stalled, will retry"
+    REDRIVE_CRASHED = "redrive crashed"
+    REDRIVE_ENDED = "redrive ended"
+
+    TX_ABORTED = "transaction aborted by the broker"
+    TX_END_NOT_PERSISTED = "end of a transaction not persisted, will retry"
+    TX_MARKERS_NOT_WRITTEN = "transaction markers not written, retried every second"
+    TX_TIMEOUT_NOT_PERSISTED = "transaction timeout not persisted, will retry"
+    TX_ORPHANS_NOT_ABORTED = "orphan transactions not aborted, will retry"
+    TX_OUTCOME_UNKNOWN = "transaction outcome missing in a log"
+    TX_SWEEP_CRASHED = "transaction expiry crashed"
+
+    SCHEMA_REGISTERED = "schema registered"
+    SUBJECT_DELETED = "subject deleted"
+    SCHEMA_TEXT_MISSING = "schema text missing"
+
+    REQUEST_CRASHED = "request failed"
+    REPLY_NOT_SENT = "reply not sent"
+    CONNECTION_REFUSED = "connection refused"
+    CONNECTION_STALLED = "connection closed: its replies are not read"
+
+    TRACE_NOT_RECORDED = "trace not recorded"
+    TRACE_CALLERS_UNREADABLE = "trace context of messages cannot be read"
+    SPANS_NOT_EXPORTED = "spans not exported, will retry"
+    SPANS_EXPORTED_AGAIN = "spans are exported again"
+    SPANS_LOST_AT_STOP = "spans not exported before the stop"
+    EXPORTER_CLOSE_FAILED = "span exporter did not close"

@@ -1,0 +1,1 @@
+"""Dead letters: how messages get there, and how people send them back."""

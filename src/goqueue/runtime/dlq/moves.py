@@ -1,0 +1,274 @@
+"""Moving messages from a ledger's partition into another, once, whatever happens in between.
+
+A move has three steps, each durable before the next: the ledger notes what is going where, and
+from which offset of the target on it would be found; the messages are appended there, each with
+its identity; the ledger notes that they are gone. A move that was cut short is looked for in the
+target, and only what is not there is written again.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, NamedTuple, Protocol
+
+from pyroaring import BitMap64
+
+from goqueue.base.errors import GoQueueError, PartitionNotFoundError, TopicNotFoundError
+from goqueue.base.ids import Offset, TopicPartition
+from goqueue.base.units import NS_PER_US, KiB, MiB
+from goqueue.core.delivery.events import Event, MoveBegun, Moved
+from goqueue.core.delivery.ledger import Ledger
+from goqueue.core.delivery.runs import runs_of
+from goqueue.core.dlq.names import origin_of
+from goqueue.core.log.scan import Walk
+from goqueue.core.offset_sets import each
+from goqueue.core.record.check import CheckedFrame, check_frames
+from goqueue.core.record.frame import CONTROL
+from goqueue.core.record.message import Draft
+from goqueue.core.record.row import Row, encode_row
+from goqueue.runtime.clock import Clock
+from goqueue.runtime.log.partition import Partition
+from goqueue.runtime.log.topic import Topic
+from goqueue.runtime.tracing.moves import trace_moves
+
+LOOK_BYTES: Final = 1 * MiB
+SLICE_BYTES: Final = 16 * KiB
+
+
+class Hosted(Protocol):
+    """A ledger and its journal."""
+
+    @property
+    def group(self) -> str:
+        """Whose ledger it is."""
+        ...
+
+    @property
+    def partition(self) -> Partition:
+        """Of which partition."""
+        ...
+
+    @property
+    def ledger(self) -> Ledger:
+        """The ledger."""
+        ...
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the group or the topic is gone."""
+        ...
+
+    def commit(self, events: Sequence[Event], /) -> None:
+        """Write events and make them true."""
+        ...
+
+    def durable(self) -> asyncio.Future[None]:
+        """Return a future that is done when everything committed so far is durable."""
+        ...
+
+
+class Parcel(NamedTuple):
+    """A message that is to be moved, as it shall be, and where to."""
+
+    offset: Offset
+    draft: Draft
+    target: TopicPartition
+
+
+class Delivered(NamedTuple):
+    """What was moved, and why the rest was not."""
+
+    offsets: BitMap64
+    errors: list[GoQueueError]
+
+
+class _Share:
+    """The parcels for one partition."""
+
+    def __init__(self, topic: Topic, partition: Partition, parcels: Sequence[Parcel]) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.parcels = parcels
+        self.offsets = BitMap64([parcel.offset for parcel in parcels])
+        self.from_offset = partition.log.end_offset
+        self.base_offset = Offset(0)
+        self.appended_us = 0
+
+    def trace(self, hosted: Hosted, moved: BitMap64, reason: str) -> None:
+        """Note where traced messages are now."""
+        source, target = hosted.partition.trace, self.partition.trace
+        if source is not None and target is not None:
+            there = [
+                (parcel.offset, self.base_offset + row, parcel.draft.headers)
+                for row, parcel in enumerate(self.parcels)
+                if parcel.offset in moved
+            ]
+            trace_moves(
+                source,
+                target,
+                there,
+                at_ns=self.appended_us * NS_PER_US,
+                group=hosted.group,
+                is_redrive=bool(reason),
+            )
+
+    def begun(self, reason: str) -> MoveBegun:
+        """Return the first step."""
+        return MoveBegun(
+            offsets=runs_of(self.offsets),
+            topic=self.partition.name.topic,
+            partition=self.partition.name.partition,
+            from_offset=self.from_offset,
+            reason=reason,
+        )
+
+
+class Mover:
+    """Moves messages; whoever owns a ledger calls it for one batch at a time."""
+
+    def __init__(self, topic: Callable[[str], Topic], clock: Clock) -> None:
+        self._topic = topic
+        self._clock = clock
+
+    async def move(
+        self, hosted: Hosted, parcels: Sequence[Parcel], *, reason: str = ""
+    ) -> Delivered:
+        """Move messages that are neither settled nor leased; a target that fails keeps its own."""
+        shares, errors = self._share(parcels)
+        if not shares:
+            return Delivered(BitMap64(), errors)
+        # The offsets to look behind are those of this very step: nothing awaits in between.
+        hosted.commit([share.begun(reason) for share in shares])
+        await hosted.durable()
+        outcomes = await asyncio.gather(*[self._write(share) for share in shares])
+        moved = BitMap64()
+        for share, error in zip(shares, outcomes, strict=True):
+            if error is not None:
+                errors.append(error)
+            else:
+                here = _still_begun(hosted.ledger, share.offsets, share.partition.name)
+                share.trace(hosted, here, reason)
+                moved |= here
+        await _finish(hosted, moved)
+        return Delivered(moved, errors)
+
+    def _share(self, parcels: Sequence[Parcel]) -> tuple[list[_Share], list[GoQueueError]]:
+        by_target: dict[TopicPartition, list[Parcel]] = {}
+        for parcel in parcels:
+            by_target.setdefault(parcel.target, []).append(parcel)
+        shares: list[_Share] = []
+        errors: list[GoQueueError] = []
+        for target, own in by_target.items():
+            try:
+                topic = self._topic(target.topic)
+                partition = topic.partition(target.partition)
+                partition.check_writable()
+                topic.check_room()
+                shares.append(_Share(topic, partition, own))
+            except GoQueueError as error:
+                errors.append(error)
+        return shares, errors
+
+    async def _write(self, share: _Share) -> GoQueueError | None:
+        partition, meter = share.partition, share.topic.meter
+        raw = b"".join(encode_row(parcel.draft) for parcel in share.parcels)
+        try:
+            frames = check_frames(memoryview(raw), now_ms=self._clock.now_ms(), by_broker=True)
+            await share.topic.check_fit(frames)
+            await partition.make_room(len(raw))
+            share.base_offset, share.appended_us = partition.log.end_offset, self._clock.now_us()
+            for slice_ in _slices(frames):
+                # An index entry for each, so that one message is found without reading all.
+                partition.append(slice_)
+            meter.published.inc(len(frames))
+            meter.published_bytes.inc(len(raw))
+            meter.count_lanes(frame.lanes or (0, 0, 1, 0, 0) for frame in frames)
+            await partition.committed()
+        except GoQueueError as error:
+            return error
+        return None
+
+    async def look(self, hosted: Hosted) -> BitMap64:
+        """Find out what became of moves that were cut short; return those nobody can tell of yet.
+
+        What was written is settled. What was not is still in the ledger and may be moved again.
+        """
+        unknown = BitMap64()
+        for target, offsets in _begun(hosted.ledger).items():
+            try:
+                found = await self._find(hosted, target, offsets)
+                await _finish(hosted, found)
+            except (TopicNotFoundError, PartitionNotFoundError):
+                continue
+            except GoQueueError:
+                unknown |= offsets
+        return unknown
+
+    async def _find(self, hosted: Hosted, target: TopicPartition, offsets: BitMap64) -> BitMap64:
+        """Return those of some messages that are in the target."""
+        partition = self._topic(target.topic).partition(target.partition)
+        # What is found must not be lost again; and what is committed can be read.
+        await partition.committed()
+        dooms = hosted.ledger.dooms
+        from_offset = min(
+            (dooms[one].from_offset for one in each(offsets) if one in dooms), default=0
+        )
+        name = hosted.partition.name
+        sought = {origin_of(hosted.group, name, Offset(one)): one for one in each(offsets)}
+        found = BitMap64()
+        offset, end = max(from_offset, partition.log.start_offset), partition.log.end_offset
+        while offset < end and len(found) < len(offsets):
+            piece = await partition.read(Offset(offset), end_offset=end, bytes_max=LOOK_BYTES)
+            found |= BitMap64(
+                sought[origin] for origin in _origins(piece.frames) if origin in sought
+            )
+            if piece.next_offset <= offset:
+                break
+            offset = piece.next_offset
+            await asyncio.sleep(0)
+        return _still_begun(hosted.ledger, found, target)
+
+
+async def _finish(hosted: Hosted, moved: BitMap64) -> None:
+    """Take the last step."""
+    if moved and not hosted.is_closed:
+        hosted.commit([Moved(offsets=runs_of(moved))])
+        await hosted.durable()
+
+
+def _slices(frames: Sequence[CheckedFrame]) -> Iterable[list[CheckedFrame]]:
+    part: list[CheckedFrame] = []
+    size = 0
+    for frame in frames:
+        part.append(frame)
+        size += len(frame.frame)
+        if size >= SLICE_BYTES:
+            yield part
+            part, size = [], 0
+    if part:
+        yield part
+
+
+def _origins(frames: memoryview) -> Iterable[bytes]:
+    for span in Walk(frames):
+        if span.header.is_batch or span.header.flags & CONTROL:
+            continue
+        origin = Row(span.header, frames[span.start : span.end]).origin
+        if origin is not None:
+            yield origin
+
+
+def _begun(ledger: Ledger) -> dict[TopicPartition, BitMap64]:
+    """Return by target what may already have been written."""
+    found: dict[TopicPartition, BitMap64] = {}
+    for offset, doom in ledger.dooms.items():
+        if doom.is_begun:
+            found.setdefault(doom.target, BitMap64()).add(offset)
+    return found
+
+
+def _still_begun(ledger: Ledger, offsets: BitMap64, target: TopicPartition) -> BitMap64:
+    """Return those of some offsets that still go to a target: a group may have begun anew."""
+    dooms = ledger.dooms
+    return BitMap64(
+        offset for offset in each(offsets) if offset in dooms and dooms[offset].target == target
+    )

@@ -1,0 +1,1 @@
+"""Consumer groups at work: members, generations, rebalances."""

@@ -1,0 +1,292 @@
+"""Every consumer group of a broker: joining, leaving, and the sweep for those who fell silent."""
+
+import asyncio
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final
+
+from goqueue.base.errors import (
+    GoQueueError,
+    GroupNotFoundError,
+    OverloadedError,
+    ShuttingDownError,
+)
+from goqueue.base.ids import GroupId, MemberId, TopicName, TopicPartition
+from goqueue.base.limits import GROUPS_MAX
+from goqueue.base.names import group_name
+from goqueue.base.units import SECOND_MS
+from goqueue.core.decision import Decision
+from goqueue.core.groups.events import Event
+from goqueue.core.groups.group import Group
+from goqueue.core.groups.member import JoinRequest
+from goqueue.core.groups.tally import Tally
+from goqueue.observability.events import LogEvent
+from goqueue.observability.group_metrics import GroupMeter, GroupMetrics
+from goqueue.observability.logging import get_logger
+from goqueue.observability.metrics import Metrics
+from goqueue.runtime.clock import Clock
+from goqueue.runtime.groups.gauges import group_metrics
+from goqueue.runtime.groups.hosted_group import KEY_PREFIX, GroupNews, HostedGroup, Watcher
+from goqueue.runtime.log.topic import Topic
+from goqueue.runtime.machine import StateJournal, homes_in
+
+SWEEP_INTERVAL_MS: Final = SECOND_MS
+STALL_MS: Final = 2 * SECOND_MS
+"""By so much later, and the broker could not hear anybody."""
+TOKEN_BYTES: Final = 8
+
+log = get_logger("goqueue.groups")
+
+
+class Counts(Mapping[TopicName, int]):
+    """How many partitions each topic has, read off the topics when it is asked."""
+
+    def __init__(self, topics: Mapping[TopicName, Topic]) -> None:
+        self._topics = topics
+
+    def __getitem__(self, name: TopicName) -> int:
+        return len(self._topics[name].partitions)
+
+    def __iter__(self) -> Iterator[TopicName]:
+        return iter(self._topics)
+
+    def __len__(self) -> int:
+        return len(self._topics)
+
+
+class Groups:
+    """Hosts one decider per group. Lives in the broker's event loop."""
+
+    def __init__(
+        self,
+        state: StateJournal,
+        topics: Mapping[TopicName, Topic],
+        *,
+        clock: Clock,
+        metrics: Metrics,
+        token: Callable[[], str] = lambda: secrets.token_hex(TOKEN_BYTES),
+    ) -> None:
+        self.tally = Tally()
+        self._state = state
+        self._counts = Counts(topics)
+        self._clock = clock
+        self._token = token
+        self._metrics = GroupMetrics(metrics)
+        self._groups: dict[GroupId, HostedGroup] = {}
+        self._watchers: list[Watcher] = []
+        self._task: asyncio.Task[None] | None = None
+        self._is_stopped = False
+        self._is_failing = False
+        metrics.collect_from(lambda: group_metrics(self._groups))
+
+    def __repr__(self) -> str:
+        return f"<Groups: {len(self._groups)}>"
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._groups
+
+    def __iter__(self) -> Iterator[HostedGroup]:
+        return iter([self._groups[name] for name in sorted(self._groups)])
+
+    def get(self, name: str) -> HostedGroup:
+        """Return a group or raise."""
+        hosted = self._groups.get(GroupId(name))
+        if hosted is None:
+            if self._is_stopped:
+                raise ShuttingDownError("the broker is stopping")
+            self._state.check(name)
+            raise GroupNotFoundError("group not found")
+        return hosted
+
+    def watch(self, watcher: Watcher) -> None:
+        """Have somebody told of members that are gone, partitions lost and groups deleted.
+
+        It is called right after the change, in the same step: what it appends to the state of the
+        same home comes behind the change in the log.
+        """
+        self._watchers.append(watcher)
+
+    # Life.
+
+    def load(self, partition: int) -> None:
+        """Bring back the groups of a state partition."""
+        for key in self._state.keys(KEY_PREFIX, partition):
+            hosted = self._host(GroupId(key.removeprefix(KEY_PREFIX)))
+            if hosted.load():
+                self._groups[hosted.name] = hosted
+
+    def follow(self, partition: int) -> None:
+        """Follow what happened to topics while groups were not loaded, when all who watch are."""
+        for name in list(homes_in(self._state, partition, self._groups)):
+            self._recount(self._groups[name])
+
+    def unload(self, partition: int) -> None:
+        """Let go of the groups of a state partition; their members are to ask again."""
+        for name in list(homes_in(self._state, partition, self._groups)):
+            self._groups.pop(name).close()
+
+    def start(self) -> None:
+        """Begin to look for members that fell silent."""
+        self._task = asyncio.get_running_loop().create_task(self._sweep_on())
+
+    async def stop(self) -> None:
+        """End."""
+        self._is_stopped = True
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def _host(self, name: GroupId) -> HostedGroup:
+        return HostedGroup(
+            Group(name),
+            state=self._state,
+            clock=self._clock,
+            meter=GroupMeter(self._metrics, name),
+            tallies=[self.tally],
+            tell=self._tell,
+        )
+
+    def _tell(self, news: GroupNews) -> None:
+        for watcher in self._watchers:
+            watcher(news)
+
+    # What members and people ask for.
+
+    async def join(self, name: str, request: JoinRequest) -> tuple[HostedGroup, MemberId]:
+        """Let a client into a group, which may be new; answer when it is durable."""
+        if self._is_stopped:
+            raise ShuttingDownError("the broker is stopping")
+        checked = group_name(name)
+        hosted = self._groups.get(checked)
+        if hosted is None and len(self._groups) >= GROUPS_MAX:
+            raise OverloadedError(f"there are {GROUPS_MAX} groups; delete one first")
+        if not self._state.is_open:
+            # What is wrong with the request is said before anything is made for it.
+            self._decide_join(checked, request)
+            await self._state.prepare()
+            return await self.join(name, request)
+        decision = self._decide_join(checked, request)
+        if hosted is None:
+            hosted = self._host(checked)
+        try:
+            durable = hosted.commit(decision.events)
+        except GoQueueError:
+            if checked not in self._groups:
+                self._metrics.forget(checked)
+            raise
+        self._groups[checked] = hosted
+        hosted.touch(decision.reply)
+        if decision.events:
+            log.info(LogEvent.MEMBER_JOINED, group=checked, member=decision.reply)
+        await durable
+        await hosted.settled()
+        return hosted, decision.reply
+
+    def _decide_join(self, name: GroupId, request: JoinRequest) -> Decision[Event, MemberId]:
+        hosted = self._groups.get(name)
+        group = Group(name) if hosted is None else hosted.group
+        return group.join(
+            request,
+            new_id=MemberId(f"{request.client_id}-{self._token()}"),
+            partitions=self._counts,
+            now_ms=self._clock.now_ms(),
+        )
+
+    async def leave(self, name: str, member_id: str) -> None:
+        """Let a member go; answer when it is durable."""
+        hosted = self.get(name)
+        decision = hosted.group.leave(member_id, partitions=self._counts)
+        durable = hosted.commit(decision.events)
+        log.info(LogEvent.MEMBER_LEFT, group=hosted.name, member=member_id)
+        await durable
+
+    async def revoke(
+        self, name: str, member_id: str, *, generation: int, revoked: Sequence[TopicPartition]
+    ) -> HostedGroup:
+        """Take note of what a member has given up; answer when it is durable."""
+        hosted = self.get(name)
+        decision = hosted.group.revoke(member_id, generation=generation, revoked=revoked)
+        durable = hosted.commit(decision.events)
+        hosted.touch(member_id)
+        await durable
+        await hosted.settled()
+        return hosted
+
+    async def delete(self, name: str, *, is_forced: bool = False) -> None:
+        """End a group with everything known of it; answer when it is durable."""
+        hosted = self.get(name)
+        durable = hosted.commit(hosted.group.delete(is_forced=is_forced).events)
+        del self._groups[hosted.name]
+        self._metrics.forget(hosted.name)
+        log.info(LogEvent.GROUP_DELETED, group=hosted.name)
+        await durable
+
+    # What time and topics bring.
+
+    def recount(self, topic: str) -> None:
+        """Follow a topic that grew, came or went."""
+        for hosted in list(self._groups.values()):
+            if topic in hosted.topics:
+                self._recount(hosted)
+
+    def _recount(self, hosted: HostedGroup) -> None:
+        self._change(hosted, hosted.group.recount(partitions=self._counts).events)
+
+    def sweep(self, *, late_ms: int = 0) -> None:
+        """Let those go that were silent for too long, and take what was not given up in time.
+
+        A process that stood still heard nobody: time by which a sweep is late does not count.
+        """
+        now_ms = self._clock.monotonic_ms()
+        for hosted in list(self._groups.values()):
+            if not hosted.members:
+                continue
+            if late_ms > STALL_MS:
+                hosted.sessions.excuse(late_ms, now_ms=now_ms)
+            hosted.note_late()
+            group, sessions = hosted.group, hosted.sessions
+            silent = sessions.silent(now_ms=now_ms)
+            self._change(hosted, group.expire(silent, partitions=self._counts).events)
+            late = sessions.late(now_ms=now_ms)
+            self._change(hosted, group.force(late).events if late else ())
+
+    def _change(self, hosted: HostedGroup, events: tuple[Event, ...]) -> None:
+        """Make a change nobody waits for; one that cannot be written is tried at the next sweep."""
+        if not events:
+            return
+        try:
+            hosted.commit(events).add_done_callback(self._note_durable)
+        except GoQueueError as error:
+            self._note_failure(error)
+        else:
+            log.info(
+                LogEvent.GROUP_CHANGED, group=hosted.name, events=[type(e).__name__ for e in events]
+            )
+
+    def _note_durable(self, durable: asyncio.Future[None]) -> None:
+        if durable.cancelled():
+            return
+        error = durable.exception()
+        if error is None:
+            self._is_failing = False
+        else:
+            self._note_failure(error)
+
+    def _note_failure(self, error: BaseException) -> None:
+        if not self._is_failing:
+            log.error(LogEvent.GROUP_STATE_NOT_PERSISTED, error=str(error))
+        self._is_failing = True
+
+    async def _sweep_on(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            began = loop.time()
+            await asyncio.sleep(SWEEP_INTERVAL_MS / 1_000)
+            late_ms = int((loop.time() - began) * 1_000) - SWEEP_INTERVAL_MS
+            try:
+                self.sweep(late_ms=late_ms)
+            except Exception:
+                log.exception(LogEvent.GROUP_SWEEP_CRASHED)

@@ -1,0 +1,1 @@
+"""Topics and partitions at work: appending, reading, compacting."""

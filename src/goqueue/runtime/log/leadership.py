@@ -1,0 +1,152 @@
+"""Who writes to a partition, and up to where its messages are committed.
+
+On one node every partition is led here and nothing is replicated: what the disk has is committed.
+With replication installed a message is committed when this disk has it and the high watermark, the
+smallest durable offset of the replicas in sync, has passed it. Only what is committed is
+acknowledged to anybody or shown to readers.
+"""
+
+import asyncio
+from collections import deque
+from enum import Enum
+from functools import partial
+from typing import Protocol
+
+from goqueue.base.errors import GoQueueError, NotLeaderError
+from goqueue.base.ids import Epoch, Offset
+from goqueue.storage.partition_log import PartitionLog
+
+
+class Role(Enum):
+    """What a node does for a partition."""
+
+    LEADER = "leader"
+    FOLLOWER = "follower"
+
+
+class Replication(Protocol):
+    """What is known here of the replicas of one partition."""
+
+    @property
+    def high_watermark(self) -> Offset:
+        """The offset below which every replica in sync has everything; it never goes back."""
+        ...
+
+    @property
+    def is_alone(self) -> bool:
+        """Tell whether no other replica is in sync: an own sync moves the high watermark."""
+        ...
+
+    def synced(self, durable_offset: Offset) -> None:
+        """Take the durable offset of this node; if alone, move the high watermark in this step."""
+        ...
+
+
+class Leadership:
+    """Role and leader epoch of one partition, and those who wait for the high watermark."""
+
+    __slots__ = ("_ends", "_log", "_waiting", "epoch", "replication", "role")
+
+    def __init__(self, log: PartitionLog) -> None:
+        self._log = log
+        self._waiting: deque[tuple[Offset, asyncio.Future[None]]] = deque()
+        self._ends: dict[int, Offset] = {}
+        """Transactions whose ends were written here, each with the offset behind its end.
+
+        Those that are committed are dropped. What a failed sync cut off stays: only a restart can
+        write it again.
+        """
+        self.role = Role.LEADER
+        self.epoch = Epoch(0)
+        self.replication: Replication | None = None
+
+    def __repr__(self) -> str:
+        return f"<Leadership: {self.role.value} in epoch {self.epoch}>"
+
+    @property
+    def committed_offset(self) -> Offset:
+        """Return the offset behind the last message that no change of leader takes back."""
+        durable, replication = self._log.durable_offset, self.replication
+        return durable if replication is None else min(durable, replication.high_watermark)
+
+    def replicated(self, offset: Offset) -> Offset:
+        """Return an offset, or the high watermark where that lies before it."""
+        replication = self.replication
+        return offset if replication is None else min(offset, replication.high_watermark)
+
+    @property
+    def is_alone(self) -> bool:
+        """Tell whether what is synced here is committed in the same step."""
+        return self.replication is None or self.replication.is_alone
+
+    # Ends of transactions.
+
+    def note_end(self, number: int) -> None:
+        """Remember that the end of a transaction was written."""
+        self._ends[number] = self._log.end_offset
+
+    def is_end_committed(self, number: int) -> bool:
+        """Return True unless the end of a transaction was written here and is not committed."""
+        end_offset = self._ends.get(number)
+        return end_offset is None or end_offset <= self.committed_offset
+
+    def _drop_ends(self) -> None:
+        committed = self.committed_offset
+        self._ends = {number: end for number, end in self._ends.items() if end > committed}
+
+    # Changing roles.
+
+    def lead(self, epoch: Epoch, replication: Replication | None) -> None:
+        """Take appends from now on."""
+        self._begin(Role.LEADER, epoch, replication)
+
+    def follow(self, epoch: Epoch, replication: Replication) -> None:
+        """Take no more appends of clients; whether those in flight are kept is not known here."""
+        self._begin(Role.FOLLOWER, epoch, replication)
+        self.fail(NotLeaderError("this node does not lead the partition any more"))
+
+    def _begin(self, role: Role, epoch: Epoch, replication: Replication | None) -> None:
+        assert epoch >= self.epoch, "epochs only grow"
+        self.role, self.epoch, self.replication = role, epoch, replication
+        self.advance()
+
+    # Waiting.
+
+    def committed(self, durable: asyncio.Future[None]) -> asyncio.Future[None]:
+        """Return a future that is done when everything appended so far is committed.
+
+        ``durable`` is the sync of the same on this node.
+        """
+        future = durable.get_loop().create_future()
+        self._waiting.append((self._log.end_offset, future))
+        durable.add_done_callback(partial(self._end_sync, future))
+        return future
+
+    def _end_sync(self, future: asyncio.Future[None], durable: asyncio.Future[None]) -> None:
+        error = None if durable.cancelled() else durable.exception()
+        if error is not None and not future.done():
+            future.set_exception(error)
+        self.advance()
+
+    def synced(self) -> None:
+        """Take notice of what the disk has, and report it."""
+        if self.replication is not None:
+            self.replication.synced(self._log.durable_offset)
+            self.advance()
+        if self._ends:
+            self._drop_ends()
+
+    def advance(self) -> None:
+        """Let those go on whose messages are committed."""
+        committed = self.committed_offset
+        while self._waiting and (self._waiting[0][1].done() or self._waiting[0][0] <= committed):
+            _, future = self._waiting.popleft()
+            if not future.done():
+                future.set_result(None)
+
+    def fail(self, error: GoQueueError) -> None:
+        """Tell everybody who waits that nothing more is committed here."""
+        waiting, self._waiting = self._waiting, deque()
+        for _, future in waiting:
+            if not future.done():
+                future.set_exception(type(error)(*error.args))

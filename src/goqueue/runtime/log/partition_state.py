@@ -1,0 +1,64 @@
+"""What a partition knows beside its log, as it was when the log got its last message."""
+
+from typing import Final
+
+from goqueue.base.errors import CorruptFrameError
+from goqueue.base.ids import Offset
+from goqueue.core.producers.ledger import ProducerLedger
+from goqueue.core.record.control import Control, read_control
+from goqueue.core.record.frame import CONTROL, FrameHeader
+from goqueue.core.record.hole import hole_rows
+from goqueue.core.record.queue_rows import rows_of_frame
+from goqueue.core.tx.frames import note_messages
+from goqueue.runtime.log.producer_snapshot import appended, read_ledger
+from goqueue.runtime.queue.queue_index import QueueIndex
+from goqueue.runtime.queue.queue_snapshot import restore_snapshot
+from goqueue.storage.disk import Disk
+from goqueue.storage.partition_log import PartitionLog
+
+OFFSET_MAX: Final = 2**63
+
+
+def recover_state(
+    disk: Disk, directory: str, log: PartitionLog, queue: QueueIndex
+) -> ProducerLedger:
+    """Fill the queue index and return the ledger: snapshots, then one pass over what came later.
+
+    By frames, not by offsets: a batch of nothing but repeats has no offset of its own.
+    """
+    known = range(log.start_offset, OFFSET_MAX)
+    ledger, ledger_from = read_ledger(disk, directory, known=known)
+    queue_from = restore_snapshot(queue, disk, directory, known=known)
+    if queue_from is None:
+        queue_from = log.start_offset
+    if max(ledger_from, queue_from) > log.end_offset:
+        # Snapshots speak of messages that were durable, so these are lost (ADR 0028).
+        log.skip_to(max(ledger_from, queue_from))
+    for header, frame in log.frames_from(Offset(min(ledger_from, queue_from))):
+        if header.offset >= ledger_from:
+            event = appended(header, frame)
+            if event is not None:
+                ledger.apply(event)
+        if header.offset >= queue_from:
+            note_frame(queue, header, frame)
+    queue.trim(log.start_offset)
+    return ledger
+
+
+def note_frame(queue: QueueIndex, header: FrameHeader, frame: memoryview) -> Control | None:
+    """Take what the queue wants to know of a frame of the log; return which transaction it ends."""
+    if header.flags & CONTROL:
+        rows = hole_rows(header, frame[-header.value_size :]) if header.is_hole else 1
+        queue.empty.add_range(header.offset, header.offset + rows)
+    try:
+        control = read_control(header, frame)
+        if control is not None:
+            queue.end_transaction(control)
+        note_messages(queue.tx, header, frame)
+        special = rows_of_frame(header, frame)
+    except CorruptFrameError:
+        # Its checksum holds and its messages cannot be read: readers are told, nothing waits.
+        return None
+    if special is not None:
+        queue.note(header.offset, special)
+    return control

@@ -1,0 +1,104 @@
+"""Publishing messages that are a key and a value and nothing else, without an object for each."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from goqueue.base.errors import GoQueueError
+from goqueue.base.fast_path import fast_path
+from goqueue.base.grant import Grant
+from goqueue.base.ids import Offset, PartitionId
+from goqueue.base.limits import BATCH_BYTES_MAX
+from goqueue.core.record.batch import pack_batch
+from goqueue.core.record.columns import build_batch
+from goqueue.core.record.message import Draft
+from goqueue.core.record.repack import ROWS_AS_BATCH_MIN, frame_drafts
+from goqueue.core.record.stamp import NO_STAMP
+from goqueue.runtime.log.draft_shares import DRAFT_OVERHEAD_BYTES
+from goqueue.runtime.log.places import outcomes_of
+from goqueue.runtime.log.topic import Topic
+
+Outcome = tuple[PartitionId, Offset] | GoQueueError
+
+PLAIN_BYTES_MAX: Final = BATCH_BYTES_MAX // 2
+"""More bytes than this might not fit one batch per partition and are published as drafts."""
+
+
+@fast_path(of="Topic.publish_drafts", bench="http", test="tests/runtime/test_plain.py")
+async def publish_plain(
+    grant: Grant,
+    topic: Topic,
+    keys: Sequence[bytes | None],
+    values: Sequence[bytes],
+    *,
+    timestamp_us: int,
+) -> Sequence[Outcome]:
+    """Publish messages of one time; return where each went or why it did not."""
+    size = sum(map(len, values)) + sum(len(key) for key in keys if key)
+    if size + len(values) * DRAFT_OVERHEAD_BYTES > PLAIN_BYTES_MAX:
+        drafts = _drafts(keys, values, timestamp_us)
+        return await topic.publish_drafts(grant, [(draft, None) for draft in drafts])
+    rows_of: dict[PartitionId, list[int]] = {}
+    for row, partition in enumerate(topic.choose_all(keys)):
+        if partition in rows_of:
+            rows_of[partition].append(row)
+        else:
+            rows_of[partition] = [row]
+    publishing = [
+        _publish(
+            grant,
+            topic,
+            partition,
+            [keys[row] for row in rows],
+            [values[row] for row in rows],
+            timestamp_us,
+        )
+        for partition, rows in rows_of.items()
+    ]
+    # One alone needs no task of its own.
+    outcomes = [await publishing[0]] if len(publishing) == 1 else await asyncio.gather(*publishing)
+    results: list[Outcome | None] = [None] * len(values)
+    for rows, outcome in zip(rows_of.values(), outcomes, strict=True):
+        for row, result in zip(rows, outcome, strict=True):
+            results[row] = result
+    return [result for result in results if result is not None]
+
+
+async def _publish(
+    grant: Grant,
+    topic: Topic,
+    partition: PartitionId,
+    keys: list[bytes | None],
+    values: list[bytes],
+    timestamp_us: int,
+) -> Sequence[Outcome]:
+    try:
+        frame = _frame(keys, values, timestamp_us)
+        published = await topic.publish(grant, partition, memoryview(frame))
+    except GoQueueError as error:
+        return [error] * len(values)
+    return outcomes_of(published, len(values))
+
+
+def _frame(keys: list[bytes | None], values: list[bytes], timestamp_us: int) -> bytes:
+    if len(values) < ROWS_AS_BATCH_MIN:
+        return frame_drafts(_drafts(keys, values, timestamp_us))
+    batch, column_set = build_batch(
+        keys=keys, values=values, timestamps_us=[timestamp_us] * len(values)
+    )
+    packed = pack_batch(
+        batch,
+        column_set=column_set,
+        first_timestamp_us=timestamp_us,
+        last_timestamp_us=timestamp_us,
+    )
+    return packed.frame(NO_STAMP)
+
+
+def _drafts(
+    keys: Sequence[bytes | None], values: Sequence[bytes], timestamp_us: int
+) -> list[Draft]:
+    return [
+        Draft(key=key, value=value, timestamp_us=timestamp_us)
+        for key, value in zip(keys, values, strict=True)
+    ]

@@ -1,0 +1,35 @@
+"""What became of messages that reached a log."""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from goqueue.base.ids import Offset, PartitionId
+from goqueue.base.units import NS_PER_US
+from goqueue.core.record.check import CheckedFrame
+from goqueue.core.record.stamp import Repeat
+from goqueue.runtime.tracing.partition_trace import PartitionTrace, Traced
+
+
+class Published(msgspec.Struct, frozen=True, kw_only=True):
+    """Where messages went. ``repeats`` names those that were left out, and their originals."""
+
+    partition: PartitionId
+    base_offset: Offset
+    is_duplicate: bool = False
+    repeats: tuple[Repeat, ...] = ()
+    misfits: Mapping[int, str] = {}
+    """Why messages were refused, by row; their repeats have no offset."""
+    written: Sequence[CheckedFrame] = ()
+    """What of them is in the log now, and was not before."""
+    traced: Traced | None = None
+    """Those of them whose traces are noted once they are acknowledged."""
+
+
+def trace_published(
+    trace: PartitionTrace | None, published: Published, received_us: int, durability: str
+) -> None:
+    """Note traced messages that were acknowledged."""
+    if trace is not None and published.traced is not None:
+        received_ns = received_us * NS_PER_US
+        trace.published(published.traced, received_ns=received_ns, durability=durability)

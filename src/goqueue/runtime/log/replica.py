@@ -1,0 +1,98 @@
+"""The log of a follower: frames are stored as their leader sent them.
+
+They have their offsets and checksums already, so the bytes are the same on every replica, and what
+a partition knows beside its log is brought up to date by the code that reads it off a log at start.
+"""
+
+from goqueue.base.errors import CorruptFrameError, InvalidRequestError
+from goqueue.base.ids import Epoch, Offset
+from goqueue.core.log.scan import Span, Walk
+from goqueue.runtime.clock import Clock
+from goqueue.runtime.log.dedup_recall import recall_frames
+from goqueue.runtime.log.leadership import Role
+from goqueue.runtime.log.partition import Partition
+from goqueue.runtime.log.partition_state import note_frame
+from goqueue.runtime.log.producer_snapshot import appended
+from goqueue.runtime.log.topic import Topic
+
+
+class Replica:
+    """A partition that follows a leader. One task at a time calls it."""
+
+    def __init__(self, topic: Topic, partition: Partition, clock: Clock) -> None:
+        self._topic = topic
+        self._partition = partition
+        self._clock = clock
+
+    def __repr__(self) -> str:
+        return f"<Replica {self._partition.name} up to {self._partition.log.end_offset}>"
+
+    async def append_stored(
+        self, frames: memoryview, *, epoch: Epoch, segment_base: Offset | None = None
+    ) -> Offset:
+        """Write frames of the leader of an epoch and have them synced soon; return the end.
+
+        Raises with nothing written. With ``segment_base``, where the leader's segment of these
+        frames begins, segments begin at the same offsets here.
+        """
+        self._check(epoch)
+        spans = check_stored(frames, end_offset=self._partition.log.end_offset)
+        await self._make_room(len(frames), segment_base)
+        # No await from here on. While a segment was begun, somebody else may have become leader.
+        self._check(epoch)
+        self._partition.log.append_stored(frames, spans)
+        self._note(frames, spans)
+        self._partition.note_appended(len(frames), len(spans))
+        self._partition.sync_soon()
+        return self._partition.log.end_offset
+
+    def _check(self, epoch: Epoch) -> None:
+        leadership = self._partition.leadership
+        if leadership.role is not Role.FOLLOWER or leadership.epoch != epoch:
+            raise InvalidRequestError(
+                f"{self._partition.name} does not follow a leader of epoch {epoch}"
+            )
+        self._partition.check_open()
+
+    async def _make_room(self, size: int, segment_base: Offset | None) -> None:
+        partition = self._partition
+        if segment_base is None:
+            await partition.make_room(size)
+            return
+        while partition.rolling is not None:
+            await partition.roll()
+        log = partition.log
+        if segment_base == log.end_offset and log.segments[-1].base_offset != segment_base:
+            await partition.roll()
+
+    def _note(self, frames: memoryview, spans: list[Span]) -> None:
+        """Bring what is known beside the log up to date."""
+        partition = self._partition
+        for span in spans:
+            header, frame = span.header, frames[span.start : span.end]
+            event = appended(header, frame)
+            if event is not None:
+                partition.ledger.apply(event)
+            control = note_frame(partition.queue, header, frame)
+            if control is not None:
+                partition.leadership.note_end(control.number)
+        window_ms = self._topic.settings.dedup_window_ms
+        if window_ms:
+            self._topic.remember(recall_frames(partition, self._clock, window_ms, frames, spans))
+
+
+def check_stored(frames: memoryview, *, end_offset: Offset) -> list[Span]:
+    """Return the frames of a leader, or raise unless they are whole and continue a log exactly."""
+    walk = Walk(frames)
+    spans = list(walk)
+    if walk.fault is not None:
+        raise walk.fault
+    if walk.needed or not spans:
+        raise CorruptFrameError("the frames of a leader are cut")
+    for span in spans:
+        if span.header.offset != end_offset:
+            raise InvalidRequestError(
+                f"a frame at offset {span.header.offset} does not continue a log at {end_offset}"
+            )
+        end_offset = span.end_offset
+    return spans

@@ -1,0 +1,400 @@
+"""One topic at work: its partitions, its dedup window, and the road of a message into the log."""
+
+import asyncio
+import time
+from collections.abc import Iterable, Mapping, Sequence
+
+from goqueue.base.deeds import Deed
+from goqueue.base.errors import (
+    DelayedFullError,
+    DiskFullError,
+    GoQueueError,
+    InvalidNameError,
+    InvalidRequestError,
+    PartitionNotFoundError,
+    SchemaViolationError,
+)
+from goqueue.base.fast_path import fast_path
+from goqueue.base.grant import Grant
+from goqueue.base.ids import Offset, PartitionId
+from goqueue.base.limits import DELAYED_MAX
+from goqueue.base.names import is_internal
+from goqueue.core.producers.dedup import DedupWindow, Remembered
+from goqueue.core.producers.partitioner import RoundRobin, choose_partitions, partition_of_key
+from goqueue.core.record.check import CheckedFrame, check_frames
+from goqueue.core.record.message import Draft
+from goqueue.core.record.repack import with_append_times, without_repeats
+from goqueue.core.record.stamp import REFUSED_OFFSET, ProducerStamp, Repeat
+from goqueue.core.topics.catalog import Topic as TopicRecord
+from goqueue.core.topics.settings import OS, TopicSettings
+from goqueue.observability.events import LogEvent
+from goqueue.observability.logging import get_logger
+from goqueue.observability.metrics import Metrics
+from goqueue.runtime.ballast import Ballast
+from goqueue.runtime.clock import Clock
+from goqueue.runtime.log.acks import sync_all
+from goqueue.runtime.log.draft_shares import publish_drafts
+from goqueue.runtime.log.gate import Gate
+from goqueue.runtime.log.partition import Partition
+from goqueue.runtime.log.places import known_rows
+from goqueue.runtime.log.producer_ids import ProducerIds
+from goqueue.runtime.log.published import Published, trace_published
+from goqueue.runtime.log.ticket import NO_TICKET, Appended, Ticket
+from goqueue.runtime.log.topic_opening import TopicOpening
+
+log = get_logger("goqueue.topic")
+
+
+class Topic:
+    """Publishes into partitions."""
+
+    def __init__(
+        self,
+        record: TopicRecord,
+        *,
+        opening: TopicOpening,
+        clock: Clock,
+        producer_ids: ProducerIds,
+        metrics: Metrics,
+        ballast: Ballast | None = None,
+        gate: Gate | None = None,
+    ) -> None:
+        self.record = record
+        self._clock = clock
+        self._producer_ids = producer_ids
+        self._metrics = metrics
+        self._ballast = ballast
+        self._gate = gate
+        self.meter = metrics.meter(record.name)
+        self.partitions = opening.finish()
+        self.delayed_max = DELAYED_MAX
+        self._is_disk_full = False
+        # Guards the order of requests: whoever came first appends first.
+        self._turn = asyncio.Lock()
+        self._round_robin = RoundRobin(record.partitions)
+        self._dedup = DedupWindow(record.settings.dedup_window_ms)
+        self.remember(sorted(opening.remembered, key=lambda event: event.at_ms))
+
+    def __repr__(self) -> str:
+        return f"<Topic {self.record.name} of {len(self.partitions)} partitions>"
+
+    @property
+    def settings(self) -> TopicSettings:
+        """How the topic is kept."""
+        return self.record.settings
+
+    def partition(self, number: int) -> Partition:
+        """Return a partition or raise."""
+        if not 0 <= number < len(self.partitions):
+            raise PartitionNotFoundError(
+                f"invalid partition {number} (topic has {len(self.partitions)} partitions)"
+            )
+        return self.partitions[number]
+
+    def configure(self, record: TopicRecord) -> None:
+        """Take new settings."""
+        self.record = record
+        self._dedup.resize(record.settings.dedup_window_ms)
+        for partition in self.partitions:
+            partition.configure(record.settings)
+
+    def remember(self, events: Iterable[Remembered]) -> None:
+        """Take dedup ids of messages that are in the log."""
+        for event in events:
+            self._dedup.apply(event)
+
+    def forget_dedup_ids(self) -> None:
+        """Drop ids that are past their window."""
+        self._dedup.forget(self._clock.steady_ms())
+
+    # Publishing.
+
+    async def publish(
+        self, grant: Grant, partition: int, frames: memoryview, *, wait: bool = True
+    ) -> Published:
+        """Check and append a producer's frames; return when the ack may go out."""
+        (outcome,) = await self.publish_all(grant, [(partition, frames)], wait=wait)
+        if isinstance(outcome, GoQueueError):
+            raise outcome
+        return outcome
+
+    async def publish_all(
+        self, grant: Grant, parts: Sequence[tuple[int, memoryview]], *, wait: bool = True
+    ) -> list[Published | GoQueueError]:
+        """Append the frames of one request; return what became of each part when acks may go."""
+        return await self.acknowledge(await self.append_all(grant, parts), wait=wait)
+
+    async def append_all(
+        self, grant: Grant, parts: Sequence[tuple[int, memoryview]], *, ticket: Ticket = NO_TICKET
+    ) -> Appended:
+        """Append the frames of one request; ``acknowledge`` waits for the disk.
+
+        Requests take turns: one that waits for a new segment is not overtaken by the next.
+        """
+        assert grant.deed is Deed.PUBLISH, "a grant to publish"
+        if is_internal(self.record.name):
+            raise InvalidNameError("topics whose names begin with '__' are written by the broker")
+        started, received_us = time.perf_counter(), self._clock.now_us()
+        outcomes: list[Published | GoQueueError] = []
+        try:
+            async with self._turn:
+                for part in parts:
+                    outcomes.append(await self._accept(*part, ticket=ticket))  # noqa: PERF401
+        except BaseException:
+            # Cancelled in the middle: what is appended already is synced all the same.
+            self.sync_soon(parts)
+            raise
+        finally:
+            # Here: who cancels the request does not take back what is in the log.
+            self._count(outcomes)
+        return Appended(outcomes, started, received_us)
+
+    def sync_soon(self, parts: Sequence[tuple[int, memoryview]]) -> None:
+        """Have synced what was appended of a request nobody waits for any more."""
+        for partition, _ in parts:
+            if 0 <= partition < len(self.partitions):
+                self.partitions[partition].sync_soon()
+
+    async def acknowledge(
+        self, appended: Appended, *, wait: bool = True
+    ) -> list[Published | GoQueueError]:
+        """Return what became of each part of a request when its acks may go out."""
+        outcomes = appended.outcomes
+        if self.settings.is_fsync:
+            outcomes = await sync_all(self.partitions, outcomes, wait=wait)
+        durability = self.settings.ack_durability if wait else OS
+        seconds = time.perf_counter() - appended.started
+        self._note_all(outcomes, appended.received_us, durability, seconds)
+        return outcomes
+
+    @fast_path(
+        of="Topic.publish_all", bench="latency", test="tests/transport/test_fast_requests.py"
+    )
+    def publish_at_once(
+        self, grant: Grant, partition: int, frames: memoryview
+    ) -> Published | GoQueueError | None:
+        """Do what ``publish_all`` does where only one quick sync is to be waited for, else None."""
+        assert grant.deed is Deed.PUBLISH, "a grant to publish"
+        is_plain = self.settings.is_fsync and not (
+            self._turn.locked()
+            or self.settings.dedup_window_ms
+            or (self._gate is not None and self.settings.is_validated)
+            or is_internal(self.record.name)
+        )
+        if not is_plain or not 0 <= partition < len(self.partitions):
+            return None
+        target = self.partitions[partition]
+        if not target.is_free(len(frames)):
+            return None
+        started, received_us = time.perf_counter(), self._clock.now_us()
+        outcome: Published | GoQueueError
+        appended: Published | None = None
+        try:
+            self.check_room()
+            checked = check_frames(frames, now_ms=self._clock.latest_ms())
+            self._check_stamp(checked[0].stamp, NO_TICKET)
+            outcome = appended = self._append(target, checked, {}, NO_TICKET)
+            if appended.written:
+                target.sync_here()
+        except GoQueueError as error:
+            outcome = error
+        self._note_room(is_full=isinstance(outcome, DiskFullError))
+        # Counted when the answer has left, and before anybody else is listened to.
+        seconds = time.perf_counter() - started
+        call_soon = asyncio.get_running_loop().call_soon
+        call_soon(self._count, [appended or outcome])
+        call_soon(self._note_all, [outcome], received_us, self.settings.ack_durability, seconds)
+        return outcome
+
+    def _note_all(
+        self,
+        outcomes: Sequence[Published | GoQueueError],
+        received_us: int,
+        durability: str,
+        seconds: float,
+    ) -> None:
+        """Trace what became of a request, and count what failed."""
+        for outcome in outcomes:
+            if isinstance(outcome, GoQueueError):
+                self._metrics.publish_failed(self.record.name, outcome.code)
+            elif outcome.traced is not None:
+                where = self.partitions[outcome.partition]
+                trace_published(where.trace, outcome, received_us, durability)
+        self.meter.publish_seconds.observe(seconds)
+
+    def _count(self, outcomes: Sequence[Published | GoQueueError]) -> None:
+        placed = [one.written for one in outcomes if isinstance(one, Published)]
+        if frames := [frame for written in placed for frame in written]:
+            self.meter.published.inc(sum([frame.rows for frame in frames]))
+            normal = sum([frame.rows for frame in frames if frame.lanes is None])
+            lanes = [frame.lanes for frame in frames if frame.lanes is not None]
+            self.meter.count_lanes([*lanes, (0, 0, normal, 0, 0)])
+            self.meter.published_bytes.inc(sum([len(frame.frame) for frame in frames]))
+
+    async def check_fit(self, frames: Sequence[CheckedFrame]) -> None:
+        """Refuse frames of the broker's own if one message does not fit the schema."""
+        if self._gate is None or not self.settings.is_validated:
+            return
+        for reason in (await self._gate.misfits(self.record.name, self.settings, frames)).values():
+            raise SchemaViolationError(reason)
+
+    async def _accept(
+        self, partition: int, frames: memoryview, *, ticket: Ticket
+    ) -> Published | GoQueueError:
+        try:
+            target = self.partition(partition)
+            self.check_room()
+            now_ms = self._clock.latest_ms()
+            checked = check_frames(frames, now_ms=now_ms, transaction=ticket.number)
+            misfits: Mapping[int, str] = {}
+            if self._gate is not None and self.settings.is_validated:
+                misfits = await self._gate.refuse(target.name, self.settings, checked)
+            self._check_stamp(checked[0].stamp, ticket)
+            target.check_writable()
+            await target.make_room(sum(len(frame.frame) for frame in checked))
+            published = self._append(target, checked, misfits, ticket)
+        except GoQueueError as error:
+            self._note_room(is_full=isinstance(error, DiskFullError))
+            return error
+        self._note_room(is_full=False)
+        return published
+
+    def check_room(self) -> None:
+        """Refuse what would take the room kept for consumers."""
+        if self._ballast is not None:
+            self._ballast.check()
+
+    def _note_room(self, *, is_full: bool) -> None:
+        """Log that the disk is full, or has room again, once each."""
+        if is_full and not self._is_disk_full:
+            log.error(LogEvent.DISK_FULL_FOR_TOPIC, topic=self.record.name)
+        elif self._is_disk_full and not is_full:
+            log.info(LogEvent.DISK_HAS_SPACE, topic=self.record.name)
+        self._is_disk_full = is_full
+
+    def _check_stamp(self, stamp: ProducerStamp, ticket: Ticket) -> None:
+        """Refuse messages of a producer that is not who it says, or not free to send them."""
+        if not stamp.is_idempotent:
+            return
+        self._producer_ids.check_life(producer_id=stamp.producer_id, epoch=stamp.epoch)
+        if not ticket.number:
+            self._producer_ids.check_free(stamp.producer_id)
+        elif not stamp.is_life_of(ticket.stamp):
+            raise InvalidRequestError(
+                "a frame carries the stamp of another producer than its transaction"
+            )
+
+    def _append(
+        self,
+        target: Partition,
+        frames: list[CheckedFrame],
+        misfits: Mapping[int, str],
+        ticket: Ticket,
+    ) -> Published:
+        """Judge and append; nothing awaits in between, so what is judged is what is written."""
+        target.check_writable()
+        number = target.name.partition
+        originals = target.ledger.judge_all(frames)
+        if len(originals) < len(frames):
+            # A repeat changes nothing, so it may come when its transaction is over.
+            ticket.check()
+        known = known_rows(originals, frames, number) if originals else ()
+        if len(originals) == len(frames):
+            return Published(
+                partition=number,
+                base_offset=originals[0].base_offset,
+                is_duplicate=True,
+                repeats=originals[0].repeats if len(originals) == 1 else known,
+            )
+        frames, fresh = self._new_rows(target, frames[len(originals) :], len(known), misfits)
+        self._check_delayed(frames)
+        # Repeats alone are written only to remember the sequence of their producer.
+        is_written = frames[0].stamp.is_idempotent or sum(frame.rows for frame in frames) > 0
+        base = target.append(frames) if is_written else target.log.end_offset
+        self.remember(fresh)
+        left_out = (
+            Repeat(repeat.row + len(known), repeat.partition, repeat.offset)
+            for repeat in frames[0].repeats
+        )
+        return Published(
+            partition=number,
+            base_offset=base,
+            repeats=(*known, *left_out),
+            misfits=misfits,
+            written=frames,
+            traced=target.trace_of(frames, base) if is_written else None,
+        )
+
+    def _new_rows(
+        self,
+        target: Partition,
+        frames: list[CheckedFrame],
+        known: int,
+        misfits: Mapping[int, str],
+    ) -> tuple[list[CheckedFrame], tuple[Remembered, ...]]:
+        """Return what is to be written behind ``known`` rows, and the dedup ids to remember."""
+        is_deduplicated = self.settings.dedup_window_ms and any(f.dedup_ids for f in frames)
+        if is_deduplicated and frames[0].transaction:
+            # What is aborted was never there: a repeat of it must not be left out.
+            raise InvalidRequestError("dedup_id: not in a transaction, which may be undone")
+        if not (is_deduplicated or misfits):
+            return frames, ()
+        unfit = {row - known for row in misfits if row >= known}
+        frames, fresh = self._leave_out(target, frames, unfit)
+        # By their own times, ids of backdated messages would be forgotten at a restart.
+        return (with_append_times(frames, self._clock.now_ms()) if fresh else frames), fresh
+
+    def _check_delayed(self, frames: Sequence[CheckedFrame]) -> None:
+        """Refuse more delayed messages than the topic may hold."""
+        special = (frame.queue for frame in frames if frame.queue is not None)
+        count = sum(len(rows.delays.rows) for rows in special if rows.delays is not None)
+        if count and self.delayed + count > self.delayed_max:
+            raise DelayedFullError(
+                f"{self.delayed} messages of {self.record.name} wait for their time;"
+                f" the limit is {self.delayed_max}"
+            )
+
+    @property
+    def delayed(self) -> int:
+        """Return how many messages wait for their time."""
+        return sum(partition.queue.schedule.pending for partition in self.partitions)
+
+    def _leave_out(
+        self, target: Partition, frames: list[CheckedFrame], misfits: set[int]
+    ) -> tuple[list[CheckedFrame], tuple[Remembered, ...]]:
+        """Leave out what does not fit the schema, and what was published before."""
+        dedup_ids = [
+            dedup_id for frame in frames for dedup_id in (frame.dedup_ids or (None,) * frame.rows)
+        ]
+        number = target.name.partition
+        refused = [Repeat(row, number, REFUSED_OFFSET) for row in sorted(misfits)]
+        if not self.settings.dedup_window_ms:
+            return ([without_repeats(frames, refused)] if refused else frames), ()
+        places = [row for row in range(len(dedup_ids)) if row not in misfits]
+        repeats, fresh = self._dedup.find(
+            [dedup_ids[row] for row in places],
+            partition=target.name.partition,
+            next_offset=target.log.end_offset,
+            now_ms=self._clock.steady_ms(),
+        )
+        seen = [Repeat(places[one.row], one.partition, one.offset) for one in repeats]
+        left_out = sorted([*seen, *refused], key=lambda repeat: repeat.row)
+        return ([without_repeats(frames, left_out)] if left_out else frames), fresh
+
+    async def publish_drafts(
+        self, grant: Grant, drafts: Sequence[tuple[Draft, int | None]]
+    ) -> list[tuple[PartitionId, Offset] | GoQueueError]:
+        """Publish messages that came one by one; those for one partition are appended together."""
+        return await publish_drafts(self, grant, drafts)
+
+    def choose(self, draft: Draft, partition: int | None = None) -> PartitionId:
+        """Return the partition of a message: the one that was asked for, its key's, or in turn."""
+        if partition is not None:
+            return self.partition(partition).name.partition
+        if draft.key is not None:
+            return partition_of_key(draft.key, len(self.partitions))
+        return self._round_robin.take()
+
+    def choose_all(self, keys: Sequence[bytes | None]) -> list[PartitionId]:
+        """Return the partition of each message by its key, or in turn where it has none."""
+        return choose_partitions(keys, len(self.partitions), self._round_robin)

@@ -1,0 +1,353 @@
+"""Consuming: what members of groups do with the messages they leased."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import msgspec
+from pyroaring import BitMap64
+
+from goqueue.base.deeds import Deed
+from goqueue.base.errors import (
+    GoQueueError,
+    GroupNotFoundError,
+    InvalidRequestError,
+    PartitionNotAssignedError,
+    PartitionNotFoundError,
+    TopicNotFoundError,
+    UnknownReceiptError,
+)
+from goqueue.base.grant import Grant
+from goqueue.base.ids import Offset, PartitionId, TopicName, TopicPartition
+from goqueue.core.decision import Decision
+from goqueue.core.delivery import events, settle
+from goqueue.core.delivery.events import Event
+from goqueue.core.delivery.runs import Written
+from goqueue.core.delivery.settle import Claim, Policy, Refused, Settled
+from goqueue.core.offset_sets import each
+from goqueue.observability.consumer_metrics import ConsumerMetrics, Settlements
+from goqueue.observability.metrics import Metrics
+from goqueue.runtime.clock import Clock
+from goqueue.runtime.groups.groups import Groups
+from goqueue.runtime.groups.hosted_group import GroupNews, HostedGroup
+from goqueue.runtime.log.topic import Topic
+from goqueue.runtime.machine import StateJournal
+from goqueue.runtime.queue.gauges import consumer_metrics
+from goqueue.runtime.queue.hosted_ledger import HostedLedger
+from goqueue.runtime.queue.ledgers import Ledgers
+from goqueue.runtime.queue.polling import Polled, Polling
+from goqueue.runtime.queue.progress import Progress, look_at_oldest, progress_of
+
+
+class Settlement(msgspec.Struct, frozen=True, kw_only=True):
+    """Messages under one lease and what is to become of them."""
+
+    partition: TopicPartition
+    nonce: int
+    verb: str
+    offsets: BitMap64
+    written: Written | None = None
+    """The same offsets as they came, if they did."""
+    reason: str = ""
+    delay_ms: int | None = None
+    extension_ms: int | None = None
+
+
+class Settling(NamedTuple):
+    """Settlements that were decided and written, and what they wait for."""
+
+    outcomes: list[Settled]
+    durable: asyncio.Future[None] | None
+    """Done when the disk has them; None where nothing was changed."""
+    tell: Callable[[], None]
+    """Count them, once they are answered."""
+
+
+class Consumption:
+    """The queue side of a broker. Lives in its event loop."""
+
+    def __init__(
+        self,
+        state: StateJournal,
+        topics: Mapping[TopicName, Topic],
+        groups: Groups,
+        *,
+        clock: Clock,
+        metrics: Metrics,
+    ) -> None:
+        self._state = state
+        self._topics = topics
+        self._groups = groups
+        self._clock = clock
+        self.metrics = ConsumerMetrics(metrics)
+        self.ledgers = Ledgers(state, topics, groups, clock=clock, metrics=self.metrics)
+        self._polling = Polling(
+            state, topics, groups, self.ledgers, clock=clock, metrics=self.metrics
+        )
+        self.poll, self.poll_ready = self._polling.poll, self._polling.poll_ready
+        self.before_reset: Callable[[str], Awaitable[None]] = _nothing
+        """What must be over before a group is put elsewhere."""
+        groups.watch(self._hear)
+        metrics.collect_from(lambda: consumer_metrics(self.ledgers, clock))
+
+    def __repr__(self) -> str:
+        return f"<Consumption of {self.ledgers!r}>"
+
+    def _hear(self, news: GroupNews) -> None:
+        for member in news.gone:
+            self._polling.forget_member(news.group, member)
+        if news.is_deleted:
+            self._polling.forget_group(news.group)
+
+    def forget_topic(self, topic: Topic) -> None:
+        """Let go of everything that belongs to a topic that is gone."""
+        self.ledgers.forget_topic(topic.record.name)
+        self._polling.forget_topic(topic)
+
+    def give_back(self, group: str, polled: Polled) -> None:
+        """Take back what was leased for somebody who will never hear of it."""
+        self._polling.give_back(group, polled.parts)
+
+    # Settling.
+
+    async def settle(
+        self,
+        grant: Grant,
+        group: str,
+        member: str | None,
+        parts: Sequence[Settlement],
+        *,
+        is_alone: bool = False,
+    ) -> list[Settled]:
+        """Settle what a member holds; answer, part by part, when it is durable.
+
+        Who is alone waits for the answer before asking for anything else.
+        """
+        assert grant.deed is Deed.SETTLE, "a grant to settle"
+        started = time.perf_counter()
+        outcomes, is_changed = self._settle(group, member, parts)
+        if is_changed:
+            await self._state.settle(group, is_alone=is_alone)
+        self._count(group, parts, outcomes, started)
+        return outcomes
+
+    def begin_settle(
+        self, grant: Grant, group: str, member: str | None, parts: Sequence[Settlement]
+    ) -> Settling:
+        """Settle what a member holds; nobody may be told before it is durable."""
+        assert grant.deed is Deed.SETTLE, "a grant to settle"
+        started = time.perf_counter()
+        outcomes, is_changed = self._settle(group, member, parts)
+        durable = self._state.durable(group) if is_changed else None
+        return Settling(outcomes, durable, partial(self._count, group, parts, outcomes, started))
+
+    def _settle(
+        self, group: str, member: str | None, parts: Sequence[Settlement]
+    ) -> tuple[list[Settled], bool]:
+        """Decide and write; tell whether there is anything to make durable."""
+        if member is not None:
+            hosted_group = self._groups.get(group)
+            if member in hosted_group.members:
+                hosted_group.touch(member)
+        policy = self.ledgers.policy(group)
+        ledgers = self.ledgers.of(group)
+        outcomes: list[Settled] = []
+        is_changed = False
+        for part in parts:
+            hosted = ledgers.get(part.partition)
+            if hosted is None:
+                outcomes.append(Settled(self.refuse(part)))
+                continue
+            decision = self._decide(hosted, part, policy)
+            hosted.commit(decision.events)
+            is_changed = is_changed or bool(decision.events)
+            outcomes.append(decision.reply)
+        return outcomes, is_changed
+
+    def _count(
+        self, group: str, parts: Sequence[Settlement], outcomes: Sequence[Settled], started: float
+    ) -> None:
+        seconds = time.perf_counter() - started
+        # Counted when the answer has left, and before anybody else is listened to.
+        call_soon = asyncio.get_running_loop().call_soon
+        for part, outcome in zip(parts, outcomes, strict=True):
+            count = len(part.offsets) - len(outcome.refused)
+            settled = Settlements(group, part.partition.topic, part.verb, count)
+            call_soon(self._count_one, part.partition, settled, seconds)
+
+    def _count_one(self, name: TopicPartition, settled: Settlements, seconds: float) -> None:
+        """Count messages of a partition; one the group does not read gets no series.
+
+        It was named by a client, or deleted meanwhile.
+        """
+        if name in self.ledgers.of(settled.group):
+            self.metrics.settled(settled, seconds)
+
+    @staticmethod
+    def refuse(part: Settlement) -> list[Refused]:
+        """Return why messages of a partition the group never read cannot be settled."""
+        unknown = UnknownReceiptError("nothing of this partition was leased by the group")
+        return [Refused(Offset(offset), unknown) for offset in each(part.offsets)]
+
+    def durable(self, group: str) -> asyncio.Future[None]:
+        """Return a future that is done when everything a group did so far is durable."""
+        return self._state.durable(group)
+
+    def check_offsets(self, group: str, offsets: Mapping[TopicPartition, Offset]) -> None:
+        """Raise unless a group could commit these offsets."""
+        self._groups.get(group)
+        for name, offset in offsets.items():
+            self._check_offset(name, offset)
+
+    def settle_offsets(self, group: str, offsets: Sequence[tuple[str, int, int]]) -> set[str]:
+        """Commit offsets for a transaction; those that are behind already change nothing."""
+        for topic, partition, offset in offsets:
+            name = TopicPartition(TopicName(topic), PartitionId(partition))
+            try:
+                hosted = self.ledgers.open(group, self._groups.get(group).options, name)
+            except (GroupNotFoundError, TopicNotFoundError, PartitionNotFoundError):
+                # The group or the topic is gone since, and its offsets with it.
+                continue
+            if offset > hosted.ledger.committed:
+                hosted.commit(settle.commit(hosted.ledger, Offset(offset)).events)
+        return {group} if offsets else set()
+
+    def _decide(
+        self, hosted: HostedLedger, part: Settlement, policy: Policy
+    ) -> Decision[Event, Settled]:
+        claim = Claim(part.nonce, part.offsets, part.written)
+        moment = hosted.moment()
+        match part.verb:
+            case "ack":
+                return settle.ack(hosted.ledger, claim, now_ms=moment.now_ms)
+            case "nack":
+                return settle.nack(
+                    hosted.ledger,
+                    claim,
+                    policy,
+                    moment,
+                    error=part.reason,
+                    delay_ms=part.delay_ms,
+                )
+            case "reject":
+                return settle.reject(hosted.ledger, claim, moment, error=part.reason)
+            case "extend":
+                lease_ms = part.extension_ms
+                if lease_ms is None:
+                    raise InvalidRequestError("extension_ms: must be positive")
+                return settle.extend(hosted.ledger, claim, now_ms=moment.now_ms, lease_ms=lease_ms)
+            case "release":
+                return settle.release(hosted.ledger, claim, moment)
+            case _:
+                raise InvalidRequestError("verb: must be one of ack, nack, reject, extend, release")
+
+    async def commit_offsets(
+        self,
+        group: str,
+        member: str,
+        generation: int | None,
+        offsets: Mapping[TopicPartition, Offset],
+    ) -> None:
+        """Settle everything before the offsets, for the owner of their partitions."""
+        started = time.perf_counter()
+        hosted_group = self._groups.get(group)
+        try:
+            hosted_group.check_member(member, generation)
+            hosted_group.touch(member)
+            for name, offset in offsets.items():
+                if not hosted_group.owns(member, name):
+                    raise PartitionNotAssignedError("partition not assigned to this member")
+                self._check_offset(name, offset)
+        except GoQueueError as error:
+            # Only topics the group reads: a stranger's words make no new series.
+            topics = {name.topic for name in offsets} & set(hosted_group.topics)
+            self.metrics.commit_failed(group, topics, error.code)
+            raise
+        for name, offset in offsets.items():
+            hosted = self.ledgers.open(group, hosted_group.options, name)
+            hosted.commit(settle.commit(hosted.ledger, offset).events)
+        if offsets:
+            await self._state.durable(group)
+            seconds = time.perf_counter() - started
+            self.metrics.committed(
+                group, [name for name in offsets if name in self.ledgers.of(group)], seconds=seconds
+            )
+
+    async def reset_offsets(self, group: str, offsets: Mapping[TopicPartition, Offset]) -> None:
+        """Let a group begin anew at other offsets; what is leased is taken back unsettled."""
+        await self.before_reset(group)
+        hosted_group = self._groups.get(group)
+        for name, offset in offsets.items():
+            self._check_offset(name, offset)
+        for name, offset in offsets.items():
+            hosted = self.ledgers.open(group, hosted_group.options, name)
+            hosted.commit([events.Reset(offset=offset)])
+            hosted.wake()
+        if offsets:
+            await self._state.durable(group)
+
+    def resolve(
+        self,
+        topic: str,
+        *,
+        to: str,
+        timestamp_us: int | None = None,
+        offset: int | None = None,
+        partitions: Sequence[int] | None = None,
+    ) -> dict[TopicPartition, Offset]:
+        """Return where partitions are to begin anew: at an end, a time or an offset."""
+        known = self._topics.get(TopicName(topic))
+        if known is None:
+            raise TopicNotFoundError(f"topic not found: {ascii(topic)[1:-1][:249]}")
+        if to not in ("earliest", "latest") and timestamp_us is None and offset is None:
+            raise InvalidRequestError(
+                'to: must be "earliest" or "latest", or give a time or offset'
+            )
+        chosen = known.partitions if partitions is None else map(known.partition, partitions)
+        found: dict[TopicPartition, Offset] = {}
+        for partition in chosen:
+            start, end = partition.log.start_offset, partition.visible_offset
+            place = start if to == "earliest" else end
+            if timestamp_us is not None:
+                at_time = partition.find_time(timestamp_us)
+                place = end if at_time is None else at_time
+            if offset is not None:
+                place = Offset(min(max(offset, start), end))
+            found[partition.name] = place
+        return found
+
+    def topics_of(self, hosted: HostedGroup) -> list[TopicName]:
+        """Return the topics the members of a group read, then those it only has offsets of."""
+        read = sorted({name.topic for name in self.ledgers.of(hosted.name)})
+        return list(dict.fromkeys([*hosted.topics, *read]))
+
+    async def progress(self, group: str) -> list[Progress]:
+        """Return how far a group is in every partition it reads."""
+        self._groups.get(group)
+        return [
+            await progress_of(hosted, self._clock)
+            for hosted in list(self.ledgers.of(group).values())
+        ]
+
+    async def look_at_ages(self) -> None:
+        """Find out how old the oldest message of every ledger is, for those who read gauges."""
+        for hosted in self.ledgers:
+            with contextlib.suppress(GoQueueError):
+                await look_at_oldest(hosted)
+
+    def _check_offset(self, name: TopicPartition, offset: Offset) -> None:
+        topic = self._topics.get(name.topic)
+        if topic is None:
+            raise TopicNotFoundError(f"topic not found: {name.topic}")
+        partition = topic.partition(name.partition)
+        if not 0 <= offset <= partition.visible_offset:
+            raise InvalidRequestError(
+                f"{name}: offset {offset} is not between 0 and {partition.visible_offset}"
+            )
+
+
+async def _nothing(_: str) -> None:
+    """Wait for nothing."""

@@ -1,0 +1,226 @@
+"""One ledger at work: a group's progress in one partition, kept in the state log.
+
+Shape: host of a decider (``runtime/machine.py``). What follows from a change, news for those who
+wait and for the rest of the broker, happens in the same step.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from pyroaring import BitMap64
+
+from goqueue.base.errors import GoQueueError, GroupNotFoundError
+from goqueue.base.ids import GroupId, Offset
+from goqueue.core.delivery import events
+from goqueue.core.delivery.events import Event
+from goqueue.core.delivery.ledger import Ledger
+from goqueue.core.delivery.notices import Due
+from goqueue.core.delivery.picker import Picker
+from goqueue.core.delivery.picking import Pick
+from goqueue.core.delivery.settle import Moment, brief
+from goqueue.core.delivery.view import View
+from goqueue.observability.events import LogEvent
+from goqueue.observability.logging import get_logger
+from goqueue.runtime.clock import Clock
+from goqueue.runtime.log.partition import Partition
+from goqueue.runtime.machine import UNLOADED, MachineHost, StateJournal, Waiters
+from goqueue.runtime.message_counts import count_between
+
+KEY_PREFIX = "delivery/"
+log = get_logger("goqueue.delivery")
+
+
+def ledger_key(group: str, partition: Partition, *, created_ms: int) -> str:
+    """Return what a ledger's state is kept under; a topic made anew has other ledgers."""
+    name = partition.name
+    return f"{KEY_PREFIX}{group}/{name.topic}/{name.partition}/{created_ms}"
+
+
+_ENDINGS: Final = (events.Acked, events.Returned, events.Doomed, events.Held)
+"""Events that end the lease of some messages."""
+
+
+class HostedLedger:
+    """A ledger, its partition, and those who wait for news of them."""
+
+    def __init__(
+        self,
+        group: GroupId,
+        partition: Partition,
+        ledger: Ledger,
+        *,
+        key: str,
+        state: StateJournal,
+        clock: Clock,
+        tell: Callable[["HostedLedger", Sequence[Event], set[str]], None],
+    ) -> None:
+        self.group = group
+        self.partition = partition
+        self.ledger = ledger
+        self.host = MachineHost[Event](state, key, home=group, machine=ledger)
+        self._clock = clock
+        self._tell = tell
+        self._picker = Picker(now_ms=clock.monotonic_ms())
+        self.changed_ms = 0
+        """When the group last changed something here, by the clock on the wall; 0 is not known."""
+        self.oldest: tuple[Offset, int] | None = None
+        """The oldest message to be delivered that was looked at, and its time in milliseconds."""
+        self.alarm_ms: int | None = None
+        """When somebody will look at what time has brought."""
+        self.quiet_ms = self.quiet_until_ms = 0
+        """The pause after a write that failed, and when it is over."""
+        # Guards the reading between a pick and its lease: one poll of a ledger at a time.
+        self.turn = asyncio.Lock()
+        partition.queue.watch_due(self._due)
+        partition.queue.watch_cancelled(self._cancelled)
+
+    def __repr__(self) -> str:
+        return f"<HostedLedger of {self.group} in {self.partition.name}: {self.ledger!r}>"
+
+    @property
+    def key(self) -> str:
+        """What its state is kept under."""
+        return self.host.key
+
+    @property
+    def is_closed(self) -> bool:
+        """Tell whether the ledger is gone, or not hosted here any more."""
+        return self.host.closed is not None
+
+    def close(self, error: GoQueueError = UNLOADED) -> None:
+        """Hear no more of the partition."""
+        if not self.is_closed:
+            self.partition.queue.unwatch_due(self._due)
+            self.partition.queue.unwatch_cancelled(self._cancelled)
+        self.host.close(error)
+
+    def view(self) -> View:
+        """Return what there is of the partition now."""
+        queue = self.partition.queue
+        return View(
+            self.partition.log.start_offset,
+            self.partition.visible_offset,
+            queue.lanes,
+            queue.not_yet(),
+            queue.never(),
+        )
+
+    def pick(self, limit: int) -> Pick:
+        """Return the next messages, ``limit`` at most, without taking them yet."""
+        now_ms = self._clock.monotonic_ms()
+        return self._picker.pick(self.ledger, self.view(), limit, now_ms=now_ms)
+
+    def moment(self) -> Moment:
+        """Return the time on both clocks."""
+        return Moment(self._clock.monotonic_ms(), self._clock.now_ms())
+
+    # Changing.
+
+    def commit(self, found: Sequence[Event]) -> None:
+        """Write events and make them true; ``durable`` tells when the disk has them."""
+        if not found:
+            return
+        members = self._members_of(found)
+        self.host.commit(found, stored=[brief(self.ledger, event) for event in found])
+        for event in found:
+            if isinstance(event, events.Acked):
+                self.partition.queue.count_consumed(event.offsets)
+        self.changed_ms = self._clock.now_ms()
+        self._tell(self, found, members)
+
+    def _members_of(self, found: Sequence[Event]) -> set[str]:
+        """Return whose leases are about to end, all or in part."""
+        members: set[str] = set()
+        for event in found:
+            if isinstance(event, _ENDINGS):
+                lease = self.ledger.leases.get(event.nonce)
+                if lease is not None:
+                    members.add(lease.member)
+            elif not isinstance(event, events.Leased | events.Extended) and self.ledger.leases:
+                members.update(lease.member for _, lease in self.ledger.leases)
+        return members
+
+    def durable(self) -> asyncio.Future[None]:
+        """Return a future that is done when everything committed so far is durable."""
+        return self.host.durable()
+
+    def forget(self) -> None:
+        """Write that there is no such ledger any more, nor its group or its topic."""
+        self.close(GroupNotFoundError("the group or the topic is gone"))
+        self.host.forget_soon()
+
+    def keep_up(self) -> None:
+        """Settle what retention has deleted."""
+        start = self.partition.log.start_offset
+        if start > self.ledger.committed:
+            gone = [int(self.ledger.committed), int(start)]
+            self.commit([events.Dropped(offsets=gone, outcome=events.GONE)])
+
+    def revive(self) -> None:
+        """Work out, after a replay, what is not stored."""
+        decision = self.ledger.revive(self.view(), now_ms=self._clock.monotonic_ms())
+        self.ledger.apply(decision.reply)
+        self.commit(decision.events)
+
+    # News.
+
+    @property
+    def waiters(self) -> Waiters:
+        """Those who wait until more may be ready."""
+        return self.host.waiters
+
+    def wake(self) -> None:
+        """Tell those who wait that more may be ready."""
+        self.host.waiters.wake()
+
+    def _due(self, offsets: BitMap64) -> None:
+        is_news = self.ledger.awaits(offsets)
+        self.ledger.apply(Due(offsets))
+        if is_news:
+            self.wake()
+
+    def _cancelled(self, offsets: BitMap64) -> None:
+        try:
+            self.commit(self.ledger.cancel(offsets).events)
+        except GoQueueError as error:
+            # Nothing is lost: they are left out anyway, and settled at the next start.
+            log.warning(LogEvent.CANCELLATION_NOT_PERSISTED, ledger=self.key, error=error.message)
+
+    # Looking.
+
+    def lag(self) -> int:
+        """Return how many messages are not settled."""
+        partition = self.partition
+        behind = max(self.ledger.committed, partition.log.start_offset)
+        end, done = partition.visible_offset, self.ledger.done
+        return count_between(partition.queue, behind, end, without=done)
+
+    def delayed(self) -> int:
+        """Return how many of them wait for their time."""
+        queue, end = self.partition.queue, self.partition.visible_offset
+        behind = max(self.ledger.committed, self.partition.log.start_offset)
+        if not queue.hidden or behind >= end:
+            return 0
+        waiting = queue.hidden - queue.tx.uncommitted if queue.tx.uncommitted else queue.hidden
+        return waiting.range_cardinality(behind, end)
+
+    def first_unsettled(self) -> Offset | None:
+        """Return the oldest message that is not settled; what waits for its time does not count."""
+        view = self.view()
+        offset, end = max(self.ledger.committed, view.start_offset), view.end_offset
+        if offset >= end:
+            return None
+        empty = self.partition.queue.empty
+        if not any(offset in one for one in (view.hidden, view.cancelled, empty)):
+            return Offset(offset)
+        window = BitMap64()
+        window.add_range(offset, end)
+        rest = window - self.ledger.done - view.hidden - view.cancelled - empty
+        return Offset(rest.min()) if rest else None
+
+    def age_ms(self, now_ms: int) -> int:
+        """Return the age of the oldest unsettled message, as far as somebody looked at it."""
+        if self.oldest is None or self.oldest[0] != self.first_unsettled():
+            return 0
+        return max(now_ms - self.oldest[1], 0)

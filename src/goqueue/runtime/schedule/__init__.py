@@ -1,0 +1,1 @@
+"""Delayed messages at work: found, changed, and woken when they are due."""

@@ -1,0 +1,1 @@
+"""Transactions at work: the coordinator, its producers, and how each one ends."""

@@ -1,0 +1,390 @@
+"""Transactions: their coordinator, from the first message to the last mark.
+
+A transaction is decided in ``__transactions`` and then carried out: a control frame in every
+partition it wrote to, the offsets and acks of its groups, and the note that all is done. Whatever
+a crash leaves of this is finished at the next start; what was never decided is aborted.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Final, NamedTuple
+
+from goqueue.base.deeds import Deed
+from goqueue.base.errors import (
+    GoQueueError,
+    InvalidTransactionStateError,
+    StorageFailedError,
+    TopicNotFoundError,
+)
+from goqueue.base.fast_path import fast_path
+from goqueue.base.grant import Grant
+from goqueue.base.ids import Offset, TopicName, TopicPartition
+from goqueue.base.limits import (
+    TX_TIMEOUT_MS,
+)
+from goqueue.core.decision import Decision
+from goqueue.core.delivery import settle
+from goqueue.core.delivery.settle import Claim, Settled
+from goqueue.core.tx.events import Event, Place
+from goqueue.core.tx.numbers import number_after
+from goqueue.core.tx.producer import COMMIT, Identity, TxProducer
+from goqueue.core.tx.states import PREPARED, TxState
+from goqueue.observability.logging import get_logger
+from goqueue.observability.tx_metrics import TxMetrics
+from goqueue.runtime.clock import Clock
+from goqueue.runtime.log.producer_ids import ProducerIds
+from goqueue.runtime.log.published import Published
+from goqueue.runtime.log.ticket import Ticket
+from goqueue.runtime.log.topic import Topic
+from goqueue.runtime.machine import StateJournal, unawaited
+from goqueue.runtime.queue.consume import Consumption, Settlement
+from goqueue.runtime.tx.endings import Endings
+from goqueue.runtime.tx.hosted_producer import HostedTxProducer
+from goqueue.runtime.tx.lives import Life, Lives
+from goqueue.runtime.tx.roster import Roster
+from goqueue.runtime.tx.strays import Strays
+from goqueue.runtime.tx.sweep import TxSweep
+
+UNFINISHED_MAX: Final = 64
+"""So many commits of a producer wait for the disks before its next transaction does."""
+STILL_PUBLISHING: Final = (
+    "messages of the transaction are still being published; wait for their acks"
+)
+
+log = get_logger("goqueue.transactions")
+
+
+class Last(NamedTuple):
+    """How many messages a transaction has with its last ones, and what its commit leaves."""
+
+    messages: int
+    token: str = ""
+
+
+class Transactions:
+    """Coordinates every transaction of a broker. Lives in its event loop."""
+
+    def __init__(
+        self,
+        state: StateJournal,
+        topics: Mapping[TopicName, Topic],
+        consume: Consumption,
+        producers: ProducerIds,
+        *,
+        clock: Clock,
+        metrics: TxMetrics,
+        number: Callable[[], int] = lambda: secrets.randbits(63) | 1,
+    ) -> None:
+        self._topics = topics
+        self._consume = consume
+        self._clock = clock
+        self.metrics = metrics
+        self._number = number
+        self._roster = Roster(state, producers)
+        self._endings = Endings(
+            topics, consume, self._roster, clock, metrics, make_room=state.make_room
+        )
+        self._strays = Strays(topics, consume, self._roster, self._endings, clock)
+        self._sweep = TxSweep(self._roster, self._endings, self._strays, clock, metrics)
+        consume.before_reset = self._endings.finish_group
+        self._lives = Lives(self._roster, self._endings, producers, clock)
+
+    def __repr__(self) -> str:
+        return f"<Transactions of {len(self._roster)} producers>"
+
+    def __iter__(self) -> Iterator[TxProducer]:
+        found = (hosted.producer for hosted in self._roster)
+        return iter(sorted(found, key=lambda producer: producer.name))
+
+    # Life.
+
+    def load(self, partition: int) -> None:
+        """Bring back the producers of a state partition and finish what was decided."""
+        now_ms = self._clock.monotonic_ms()
+        for hosted in self._roster.load(partition):
+            hosted.start_clock(now_ms)
+            if hosted.producer.state in PREPARED or hosted.producer.unfinished:
+                self._endings.carry_out_later(hosted, pause_seconds=0)
+        # What producers here have in the logs and was not written is found by the next sweep.
+        self._strays.are_left = True
+
+    def unload(self, partition: int) -> list[asyncio.Task[None]]:
+        """Let go of the producers of a state partition; return what is to be waited for."""
+        return self._endings.drop(self._roster.unload(partition))
+
+    def recover(self) -> None:
+        """Tell of what was decided and end what nobody decided, before anybody is served."""
+        self._strays.recover()
+
+    def look_for_strays(self) -> None:
+        """Look at the next sweep for what belongs to no transaction that is known."""
+        self._strays.are_left = True
+
+    def start(self) -> None:
+        """Watch the time."""
+        self._sweep.start()
+
+    def sweep(self) -> None:
+        """Look at the time now."""
+        self._sweep.sweep()
+
+    async def stop(self) -> None:
+        """End."""
+        self._lives.is_stopped = True
+        await self._endings.stop()
+        tasks = [hosted.ending for hosted in self._roster if hosted.ending is not None]
+        for hosted in self._roster:
+            hosted.set_free()
+        await self._sweep.stop()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # What producers ask for.
+
+    async def init(
+        self, name: object, *, timeout_ms: int = TX_TIMEOUT_MS, who: Identity | None = None
+    ) -> Life:
+        """Begin a life of an id: earlier ones are fenced, and what they left open is aborted."""
+        return await self._lives.init(name, timeout_ms=timeout_ms, who=who)
+
+    async def begin(self, who: Identity, name: str | None = None) -> int:
+        """Begin a transaction; return its number."""
+        hosted = await self._find_rested(who, name)
+        number = self._number()
+        self._begin(hosted, who, number)
+        return number
+
+    def _begin(
+        self, hosted: HostedTxProducer, who: Identity, number: int, places: Sequence[Place] = ()
+    ) -> None:
+        at_ms = self._clock.now_ms()
+        decision = hosted.producer.begin(who, number=number, at_ms=at_ms, places=places)
+        # With messages it is one record with what follows; a start would begin it again from them.
+        (hosted.commit_later if places else hosted.commit)(decision.events)
+        hosted.start_clock(self._clock.monotonic_ms())
+        self.metrics.started.inc()
+
+    async def _find_rested(self, who: Identity, name: str | None = None) -> HostedTxProducer:
+        """Return who speaks, when not too many of their commits are unfinished."""
+        hosted = self._roster.find(who, name)
+        if hosted.is_untold:
+            await self._endings.carry_out(hosted)
+        if len(hosted.producer.unfinished) >= UNFINISHED_MAX:
+            await self._endings.finish(hosted)
+        return hosted
+
+    async def _enter(
+        self, who: Identity, name: str | None = None, *, places: Sequence[Place] = ()
+    ) -> HostedTxProducer:
+        """Return who speaks, in a transaction: the next one begins with its first request."""
+        hosted = await self._find_rested(who, name)
+        number = hosted.producer.number
+        if number and who.number == number_after(number) and hosted.producer.may_begin:
+            self._begin(hosted, who, who.number, places)
+        return hosted
+
+    async def publish(
+        self, grant: Grant, who: Identity, topic: str, parts: Sequence[tuple[int, memoryview]]
+    ) -> list[Published | GoQueueError]:
+        """Publish frames of the open transaction; answer when they and their place are durable."""
+        outcomes, _ = await self.publish_last(grant, who, topic, parts, None)
+        return outcomes
+
+    @fast_path(
+        of="Transactions.publish, Transactions.end",
+        bench="tx",
+        test="tests/runtime/test_transactions_last.py",
+    )
+    async def publish_last(
+        self,
+        grant: Grant,
+        who: Identity,
+        topic: str,
+        parts: Sequence[tuple[int, memoryview]],
+        last: Last | None,
+    ) -> tuple[list[Published | GoQueueError], bool | GoQueueError]:
+        """Publish frames, and commit if they are the last; tell of both, the end as ``end`` does.
+
+        What keeps the transaction from being committed takes nothing from the messages.
+        """
+        assert grant.deed is Deed.PUBLISH, "a grant to publish"
+        self._roster.find(who)
+        known = self._topic(topic)
+        numbers = dict.fromkeys(known.partition(number).name.partition for number, _ in parts)
+        places: list[Place] = [(topic, number) for number in numbers]
+        hosted = await self._enter(who, places=places)
+        hosted.producer.check_known(who)
+        if hosted.producer.state is TxState.ONGOING:
+            hosted.commit(hosted.producer.add_partitions(who, places).events)
+        producer = hosted.producer
+        hosted.touch(self._clock.monotonic_ms())
+        ticket = Ticket(producer.number, partial(hosted.check_open, who), producer.stamp)
+        with hosted.publish():
+            with hosted.append():
+                appended = await known.append_all(grant, parts, ticket=ticket)
+            ended = last is not None and await self._end_behind(who, known, parts, last)
+            # Who is cancelled before it is waited for has heard nothing of it.
+            noted = None if ended is True else unawaited(hosted.durable())
+            outcomes = await known.acknowledge(appended)
+            if noted is not None:
+                await noted
+        return outcomes, ended
+
+    async def _end_behind(
+        self,
+        who: Identity,
+        topic: Topic,
+        parts: Sequence[tuple[int, memoryview]],
+        last: Last,
+    ) -> bool | GoQueueError:
+        """Commit behind messages that were just appended, in the same step if it can be."""
+        try:
+            return await self.end(who, COMMIT, token=last.token, messages=last.messages)
+        except GoQueueError as error:
+            return error
+        except BaseException:
+            topic.sync_soon(parts)
+            raise
+
+    async def add_partitions(
+        self, who: Identity, places: Sequence[Place], name: str | None = None
+    ) -> None:
+        """Let the open transaction write to partitions."""
+        hosted = await self._enter(who, name)
+        for topic, partition in places:
+            self._topic(topic).partition(partition)
+        hosted.commit(hosted.producer.add_partitions(who, places).events)
+        hosted.touch(self._clock.monotonic_ms())
+        await hosted.durable()
+
+    async def add_offsets(
+        self, who: Identity, group: str, offsets: Mapping[TopicPartition, Offset]
+    ) -> None:
+        """Let the open transaction commit offsets of a group."""
+        hosted = await self._enter(who)
+        self._consume.check_offsets(group, offsets)
+        listed = [(name.topic, int(name.partition), int(at)) for name, at in offsets.items()]
+        hosted.commit(hosted.producer.add_offsets(who, group, listed).events)
+        hosted.touch(self._clock.monotonic_ms())
+        await hosted.durable()
+
+    async def hold(self, who: Identity, group: str, parts: Sequence[Settlement]) -> list[Settled]:
+        """Let the open transaction ack what a group has leased; what is not leased is refused."""
+        hosted = await self._enter(who)
+        hosted.producer.check_open(who)
+        number = hosted.producer.number
+        outcomes: list[Settled] = []
+        places = [(part.partition.topic, int(part.partition.partition)) for part in parts]
+        # The coordinator knows first: a hold it does not know would be ended at the next start.
+        hosted.commit(hosted.producer.add_holds(who, group, places).events)
+        for part in parts:
+            ledger = self._consume.ledgers.of(group).get(part.partition)
+            if ledger is None:
+                outcomes.append(Settled(self._consume.refuse(part)))
+                continue
+            claim = Claim(part.nonce, part.offsets)
+            now_ms = self._clock.monotonic_ms()
+            decision = settle.hold(ledger.ledger, claim, number, now_ms=now_ms)
+            ledger.commit(decision.events)
+            outcomes.append(decision.reply)
+        hosted.touch(self._clock.monotonic_ms())
+        await asyncio.gather(hosted.durable(), self._consume.durable(group))
+        return outcomes
+
+    async def detach(self, who: Identity) -> None:
+        """Leave the open transaction to whoever adopts it; it has its whole time again for that."""
+        hosted = await self._enter(who)
+        decision = hosted.producer.detach(who)
+        is_stored = False
+        while hosted.publishing or not is_stored:
+            # A request of a broken connection is waited for: who sent it has gone on without it.
+            await hosted.published()
+            # Also where acks do not wait for the disk: its adopter relies on all of it.
+            await self._endings.stored(hosted.producer)
+            is_stored, decision = True, hosted.producer.detach(who)
+        hosted.commit(decision.events)
+        if decision.events:
+            hosted.start_clock(self._clock.monotonic_ms())
+        await hosted.durable()
+
+    async def adopt(self, who: Identity, children: Sequence[Identity]) -> None:
+        """Let detached transactions end as this one; if one cannot be had, none is adopted."""
+        hosted = await self._enter(who)
+        self._roster.adopt(hosted, who, children)
+        hosted.touch(self._clock.monotonic_ms())
+        await hosted.durable()
+
+    async def end(
+        self,
+        who: Identity,
+        outcome: str,
+        *,
+        token: str = "",
+        name: str | None = None,
+        messages: int | None = None,
+    ) -> bool:
+        """Commit or abort; answer when it is decided and everybody was told. May be asked again.
+
+        A commit may follow its messages without waiting for their acks if it says how many they
+        are: with fewer in the log nothing happens, and the answer is false.
+        """
+        hosted = await self._enter(who, name)
+        producer, number = hosted.producer, hosted.producer.number
+        ends: Sequence[tuple[str, int, int]] = ()
+        if outcome == COMMIT:
+            if messages is not None:
+                await hosted.appended()
+            elif hosted.publishing:
+                raise InvalidTransactionStateError(STILL_PUBLISHING)
+            if hosted.has_open(who.number or number):
+                if messages is not None and self._endings.count(producer) != messages:
+                    return False
+                ends = self._endings.unproven(producer)
+        await self._decide(hosted, producer.prepare(who, outcome, token=token, ends=ends))
+        if producer.number == number and producer.outcome() != outcome:
+            raise StorageFailedError("the transaction was aborted: not all of it could be stored")
+        return True
+
+    async def _decide(self, hosted: HostedTxProducer, decision: Decision[Event, bool]) -> None:
+        """Write a decision, unless it was written before, and carry it out."""
+        producer, started_ms = hosted.producer, self._clock.monotonic_ms()
+        hosted.commit(decision.events)
+        if decision.events:
+            # Before anything else has its turn: one round of syncs covers messages and decision.
+            self._endings.ask(hosted)
+        hosted.touch(started_ms)
+        if producer.state in PREPARED and not producer.is_told:
+            await self._endings.carry_out(hosted)
+        outcome = producer.outcome()
+        if not decision.reply and outcome is not None:
+            self.metrics.ended(outcome, seconds=(self._clock.monotonic_ms() - started_ms) / 1_000)
+
+    def heartbeat(self, who: Identity, name: str | None = None) -> None:
+        """Note that a producer is there."""
+        hosted = self._roster.find(who, name)
+        hosted.producer.check_life(who)
+        hosted.touch(self._clock.monotonic_ms())
+
+    async def abort_named(self, name: str) -> None:
+        """Abort the open transaction of an id, on an operator's word."""
+        hosted = self._roster.get(name)
+        hosted.commit(hosted.producer.give_up("an operator").events)
+        if hosted.producer.state in PREPARED:
+            await self._endings.carry_out(hosted)
+
+    def get(self, name: str) -> TxProducer:
+        """Return what is known of an id."""
+        return self._roster.get(name).producer
+
+    def find(self, who: Identity, name: str | None = None) -> TxProducer:
+        """Return what is known of who speaks, or raise if that is nothing."""
+        return self._roster.find(who, name).producer
+
+    def _topic(self, name: str) -> Topic:
+        topic = self._topics.get(TopicName(name))
+        if topic is None:
+            raise TopicNotFoundError(f"topic not found: {ascii(name)[1:-1][:249]}")
+        return topic

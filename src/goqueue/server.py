@@ -1,0 +1,66 @@
+"""A broker with its listeners: what ``goqueue serve`` runs."""
+
+import asyncio
+from pathlib import Path
+
+from goqueue.config.model import BrokerConfig
+from goqueue.observability.logging import get_logger
+from goqueue.runtime.broker import Broker
+from goqueue.service.service import Service
+from goqueue.storage.local import LocalDisk
+from goqueue.transport.http.server import HttpServer
+from goqueue.transport.native.server import NativeServer
+
+log = get_logger("goqueue.server")
+
+
+class Server:
+    """Starts a broker on a data directory and listens for it."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self.config = config
+        self.broker = Broker(config, LocalDisk(Path(config.data_dir)))
+        service = Service(self.broker)
+        self._native = NativeServer(service, http=lambda: self.http_address)
+        self._http = HttpServer(service, native=lambda: self.native_address)
+
+    @property
+    def native_address(self) -> str:
+        """Where the native protocol listens, with the port that was really taken."""
+        return self._native.address
+
+    @property
+    def http_address(self) -> str:
+        """Where HTTP listens, with the port that was really taken."""
+        return self._http.address
+
+    async def bind(self) -> None:
+        """Take the ports, so that one in use is found before anything of the data is touched."""
+        try:
+            await self._native.bind(self.config.native_listener)
+            await self._http.bind(self.config.http_listener)
+        except BaseException:
+            await asyncio.gather(self._http.stop(), self._native.stop())
+            raise
+
+    async def start(self) -> None:
+        """Recover the data, then listen at the ports taken: nobody is served before that."""
+        if not self.native_address:
+            await self.bind()
+        try:
+            await self.broker.start()
+        except BaseException:
+            await asyncio.gather(self._http.stop(), self._native.stop())
+            raise
+        try:
+            await self._native.listen()
+            await self._http.listen()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def stop(self) -> None:
+        """Stop listening, answer what is under way, make everything durable."""
+        self.broker.end_waits()
+        await asyncio.gather(self._http.stop(), self._native.stop())
+        await self.broker.stop()

@@ -1,0 +1,1 @@
+"""What every transport goes through before it reaches the broker."""

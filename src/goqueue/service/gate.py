@@ -1,0 +1,76 @@
+"""The one place where a request is admitted or refused.
+
+A transport opens a ``Session`` for each connection and asks it for every request, before anything
+is looked up. The session remembers what was granted, so that the policy is asked once for each deed
+and name: admitting the next request of the kind is one look into a dict.
+"""
+
+from typing import Final
+
+from goqueue.base.caller import Caller
+from goqueue.base.deeds import Deed
+from goqueue.base.errors import ForbiddenError
+from goqueue.base.grant import Grant
+from goqueue.base.limits import SUBJECT_CHARACTERS_MAX
+from goqueue.service.policy import LoopbackPolicy, Policy
+
+GRANTS_MAX: Final = 256
+"""A session remembers so many grants; then it begins anew, and memory stays bounded."""
+
+_NAMES_CHARACTERS_MAX: Final = SUBJECT_CHARACTERS_MAX
+"""Grants with longer names are not remembered; nothing that exists has such a name."""
+
+
+class Gate:
+    """Admits requests by a policy. A broker has one."""
+
+    def __init__(self, policy: Policy | None = None) -> None:
+        self._policy = policy or LoopbackPolicy()
+        self.epoch = 0
+        """Incremented by each change of policy; grants of earlier epochs are void."""
+
+    def __repr__(self) -> str:
+        return f"<Gate with {type(self._policy).__name__}, epoch {self.epoch}>"
+
+    def use(self, policy: Policy) -> None:
+        """Decide by another policy from now on, on open connections, too."""
+        self._policy = policy
+        self.epoch += 1
+
+    def admit(self, caller: Caller, deed: Deed, names: tuple[str, ...] = ()) -> Grant:
+        """Return the proof that a caller may do this, or raise a ForbiddenError."""
+        if not self._policy.allows(caller, deed, names):
+            # Whether such a thing exists is not told.
+            about = "".join(f" {name!a}" for name in names)
+            raise ForbiddenError(f"{deed.value} is not permitted: it needs {deed.need}{about}")
+        return Grant(caller, deed, names, self.epoch)
+
+    def open(self, caller: Caller) -> "Session":
+        """Return the session of a new connection."""
+        return Session(self, caller)
+
+
+class Session:
+    """A caller on one connection, with the grants it was given."""
+
+    __slots__ = ("_gate", "_grants", "caller")
+
+    def __init__(self, gate: Gate, caller: Caller) -> None:
+        self._gate = gate
+        self._grants: dict[tuple[Deed, tuple[str, ...]], Grant] = {}
+        self.caller = caller
+
+    def __repr__(self) -> str:
+        return f"<Session of {self.caller.principal}: {len(self._grants)} grants>"
+
+    def admit(self, deed: Deed, names: tuple[str, ...] = ()) -> Grant:
+        """Return the proof that the caller may do this, or raise a ForbiddenError."""
+        grant = self._grants.get((deed, names))
+        if grant is not None and grant.epoch == self._gate.epoch:
+            return grant
+        grant = self._gate.admit(self.caller, deed, names)
+        if sum(map(len, names)) <= _NAMES_CHARACTERS_MAX:
+            if len(self._grants) >= GRANTS_MAX:
+                self._grants.clear()
+            self._grants[deed, names] = grant
+        return grant

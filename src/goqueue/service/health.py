@@ -1,0 +1,158 @@
+"""Who is there, and whether all is well: what clients, probes and people ask first."""
+
+import platform
+import time
+from collections.abc import Callable
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from typing import Final
+
+from goqueue.base.deeds import Deed
+from goqueue.base.errors import GoQueueError, ShuttingDownError, UnsupportedError
+from goqueue.base.limits import FRAME_BYTES_MAX
+from goqueue.base.units import SECOND_MS, format_duration_ms, format_size_bytes
+from goqueue.observability.checkout import checkout_commit
+from goqueue.observability.exposition import Exposition
+from goqueue.observability.metrics import CONTENT_TYPE
+from goqueue.runtime.broker import Broker
+from goqueue.service.verb import verb
+from goqueue.wire import calls
+from goqueue.wire.http.health import BrokerSummary, Check, CheckStatus, Health, Version
+from goqueue.wire.times import format_time_us
+
+METRICS_CONTENT_TYPE: Final = CONTENT_TYPE
+UNKNOWN: Final = "unknown"
+_Finding = tuple[CheckStatus, str]
+
+
+class Status:
+    """What can be asked about the broker itself."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._exposition = Exposition(broker.metrics, broker.consume.look_at_ages)
+
+    @verb(Deed.GREET)
+    async def hello(self, call: calls.Hello) -> calls.HelloReply:
+        """Agree on a protocol."""
+        if call.protocol != calls.PROTOCOL_VERSION:
+            raise UnsupportedError(
+                f"protocol {call.protocol} is not spoken here; {calls.PROTOCOL_VERSION} is"
+            )
+        if call.api_key is not None:
+            # Silently ignored, it would promise a protection that is not there.
+            raise UnsupportedError("api keys are not checked by this broker; connect without one")
+        node_id, features = self._broker.config.node_id, list(calls.FEATURES)
+        return calls.HelloReply(calls.PROTOCOL_VERSION, server_name(), node_id, features)
+
+    @verb(Deed.PING)
+    async def ping(self, _: calls.Nothing) -> calls.Nothing:
+        """Answer."""
+        return calls.Nothing()
+
+    @verb(Deed.PROBE_HEALTH)
+    def now(self) -> str:
+        """Return the time of the broker's clock."""
+        return format_time_us(self._broker.clock.now_us())
+
+    @verb(Deed.PROBE_HEALTH)
+    def alive(self) -> Health:
+        """Tell whether the broker serves."""
+        status, message = self._check_broker()
+        return Health(
+            status=status,
+            timestamp=format_time_us(self._broker.clock.now_us()),
+            uptime=uptime_of(self._broker),
+            message=message if status != "pass" else None,
+        )
+
+    @verb(Deed.PROBE_HEALTH)
+    def ready(self, *, is_verbose: bool) -> Health:
+        """Tell whether requests should be sent here."""
+        checks = {"broker": _timed(self._check_broker), "storage": _timed(self._check_storage)}
+        statuses = {check.status for check in checks.values()}
+        status: CheckStatus = "pass"
+        if statuses != {"pass"}:
+            status = "fail" if "fail" in statuses else "warn"
+        messages = "; ".join(one.message for one in checks.values() if one.status != "pass")
+        return Health(
+            status=status,
+            timestamp=format_time_us(self._broker.clock.now_us()),
+            uptime=uptime_of(self._broker),
+            message=messages or None,
+            checks=checks if is_verbose else None,
+            broker=self._summary() if is_verbose else None,
+        )
+
+    @verb(Deed.PROBE_HEALTH)
+    def version(self) -> Version:
+        """Tell what runs here."""
+        return Version(
+            version=package_version(),
+            git_commit=checkout_commit() or UNKNOWN,
+            build_time=UNKNOWN,
+            python_version=platform.python_version(),
+        )
+
+    @verb(Deed.READ_METRICS)
+    async def metrics(self) -> bytes:
+        """Return every metric in the text format of Prometheus, a second old at most."""
+        if not self._broker.is_ready:
+            raise ShuttingDownError("the broker is stopping")
+        return await self._exposition.text()
+
+    def _check_broker(self) -> _Finding:
+        if not self._broker.is_ready:
+            return "fail", "the broker does not serve"
+        return "pass", f"{len(self._broker.topics)} topics are served"
+
+    def _check_storage(self) -> _Finding:
+        try:
+            free_bytes = self._broker.disk.free_bytes()
+        except (GoQueueError, OSError) as error:
+            return "fail", f"the disk does not answer: {error}"
+        partitions = [part for topic in self._broker.topics.values() for part in topic.partitions]
+        failed = [str(part.name) for part in partitions if part.log.failure is not None]
+        if failed and len(failed) == len(partitions):
+            return "fail", "no partition takes writes until restart"
+        if failed:
+            return "warn", f"{len(failed)} partitions take no writes until restart: {failed[0]} …"
+        if free_bytes < FRAME_BYTES_MAX:
+            return "warn", f"the disk is full: {format_size_bytes(free_bytes)} are free"
+        free = format_size_bytes(free_bytes)
+        return "pass", f"{len(partitions)} partitions take writes; {free} are free"
+
+    def _summary(self) -> BrokerSummary:
+        topics = self._broker.topics.values()
+        return BrokerSummary(
+            node_id=self._broker.config.node_id,
+            topic_count=len(topics),
+            total_size=sum(part.log.size_bytes for topic in topics for part in topic.partitions),
+        )
+
+
+@cache
+def package_version() -> str:
+    """Return the version of this installation."""
+    try:
+        return version("goqueue")
+    except PackageNotFoundError:
+        return UNKNOWN
+
+
+@cache
+def server_name() -> str:
+    """Return what the broker calls itself."""
+    return f"goqueue/{package_version()}"
+
+
+def uptime_of(broker: Broker) -> str:
+    """Return for how long a broker has run."""
+    return format_duration_ms(broker.clock.monotonic_ms() - broker.started_ms)
+
+
+def _timed(check: Callable[[], _Finding]) -> Check:
+    started = time.perf_counter()
+    status, message = check()
+    latency_ms = (time.perf_counter() - started) * SECOND_MS
+    return Check(status=status, message=message, latency=f"{latency_ms:.3f}ms")

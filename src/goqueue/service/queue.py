@@ -1,0 +1,206 @@
+"""Messages as a queue: polls, settlements, and the offsets groups read on from."""
+
+from functools import partial
+
+from goqueue.base.deeds import Deed
+from goqueue.base.errors import GroupNotFoundError
+from goqueue.base.grant import Grant
+from goqueue.base.ids import Offset
+from goqueue.base.units import US_PER_MS
+from goqueue.core.record.frame import Buffer
+from goqueue.runtime.broker import Broker
+from goqueue.runtime.queue.consume import Settling
+from goqueue.runtime.queue.leasing import Leased
+from goqueue.runtime.queue.polling import Demand, Polled
+from goqueue.service.settlements import place_of, settled_part, settlement_of
+from goqueue.service.verb import Begun, Reply, RequestContext, granted_verb, verb
+from goqueue.wire import calls, queue_calls
+from goqueue.wire.http.group_offsets import GroupOffsets
+from goqueue.wire.times import format_time_us
+
+__all__ = ["Polled", "Queue"]
+
+
+class Queue:
+    """What members of a group ask for, and where groups stand."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._groups = broker.groups
+        self._consume = broker.consume
+
+    # Leasing.
+
+    @granted_verb(Deed.POLL)
+    async def poll(self, grant: Grant, call: queue_calls.Poll, context: RequestContext) -> Reply:
+        """Lease messages as frames, waiting a while for some to be ready."""
+        demand = Demand(call.limit, call.bytes_max, call.wait_ms, context.room)
+        # Another generation is told in the reply: what a member still owns it may go on reading.
+        polled = await self._consume.poll(grant, call.group, call.member, None, demand)
+        payload: list[Buffer] = []
+        parts: list[queue_calls.PolledPart] = []
+        for part in polled.parts:
+            frames = part.packed()
+            payload += frames
+            parts.append(_polled_part(part, size=sum(map(len, frames))))
+        header = queue_calls.Polled(polled.generation, polled.lease_ms, parts)
+        return Reply(header, payload, partial(self._consume.give_back, call.group, polled))
+
+    @granted_verb(Deed.POLL)
+    async def lease_ready(
+        self, grant: Grant, call: queue_calls.Poll, context: RequestContext
+    ) -> Polled | None:
+        """Lease messages that are ready; None where there are none and a poll would wait."""
+        demand = Demand(call.limit, call.bytes_max, call.wait_ms, context.room)
+        generation = call.generation or None
+        return await self._consume.poll_ready(grant, call.group, call.member, generation, demand)
+
+    @granted_verb(Deed.POLL)
+    async def lease(self, grant: Grant, call: queue_calls.Poll, context: RequestContext) -> Polled:
+        """Lease messages, waiting a while for some; another generation than the call's fails."""
+        demand = Demand(call.limit, call.bytes_max, call.wait_ms, context.room)
+        generation = call.generation or None
+        return await self._consume.poll(grant, call.group, call.member, generation, demand)
+
+    @verb(Deed.POLL)
+    def give_back(self, group: str, polled: Polled) -> None:
+        """End leases whose messages nobody got to see; that is no failed attempt."""
+        self._consume.give_back(group, polled)
+
+    @verb(Deed.POLL)
+    def touch(self, group: str, member: str) -> None:
+        """Note that a member is there: it waits for messages."""
+        self._groups.get(group).touch(member)
+
+    @verb(Deed.POLL)
+    def has_one_topic(self, group: str) -> bool:
+        """Tell whether the members of a group read a single topic."""
+        return len(self._groups.get(group).topics) == 1
+
+    @verb(Deed.POLL)
+    def session_timeout_ms(self, group: str) -> int:
+        """Return how long a member of a group may be silent."""
+        return self._groups.get(group).options.session_timeout_ms
+
+    # Settling.
+
+    @granted_verb(Deed.SETTLE)
+    async def settle(self, grant: Grant, call: queue_calls.Settle) -> calls.Call:
+        """Settle leased messages; answer when that is durable."""
+        begun = self.begin_settle(grant, call)
+        if begun.ready is not None:
+            await begun.ready
+        return begun.finish()
+
+    @granted_verb(Deed.SETTLE)
+    def begin_settle(self, grant: Grant, call: queue_calls.Settle) -> Begun:
+        """Settle leased messages; the reply waits for the disk."""
+        settlements = [settlement_of(place, part) for place, part in enumerate(call.parts)]
+        settling = self._consume.begin_settle(grant, call.group, call.member, settlements)
+        return Begun(settling.durable, partial(_settled, settling))
+
+    # Offsets.
+
+    @verb(Deed.COMMIT_OFFSETS)
+    async def commit_offsets(self, call: queue_calls.CommitOffsets) -> calls.Nothing:
+        """Settle everything before some offsets, as the owner of their partitions."""
+        offsets = {place_of(one.topic, one.partition): Offset(one.offset) for one in call.offsets}
+        await self._consume.commit_offsets(call.group, call.member, call.generation, offsets)
+        return calls.Nothing()
+
+    @verb(Deed.DESCRIBE_PROGRESS)
+    async def progress(self, call: queue_calls.GroupCall) -> queue_calls.GroupProgress:
+        """Return how far a group is, by partition."""
+        group = self._groups.get(call.group)
+        parts = [
+            queue_calls.Progress(
+                one.partition.topic,
+                one.partition.partition,
+                one.committed_offset,
+                one.end_offset,
+                one.lag,
+                one.in_flight,
+                one.waiting,
+                one.delayed,
+                one.dead,
+                one.lag_ms,
+            )
+            for one in sorted(await self._consume.progress(call.group))
+        ]
+        return queue_calls.GroupProgress(group.generation, parts)
+
+    @verb(Deed.DESCRIBE_PROGRESS)
+    def committed(self, name: str) -> GroupOffsets:
+        """Return where a group reads on; one that does not exist has no topics."""
+        try:
+            group = self._groups.get(name)
+        except GroupNotFoundError:
+            return GroupOffsets(group_id=name, topics={})
+        topics: dict[str, dict[str, int]] = {}
+        changed_ms = 0
+        for place, hosted in sorted(self._consume.ledgers.of(name).items()):
+            topics.setdefault(place.topic, {})[str(place.partition)] = hosted.ledger.committed
+            changed_ms = max(changed_ms, hosted.changed_ms)
+        return GroupOffsets(
+            group_id=name,
+            topics=topics,
+            generation=group.generation,
+            updated_at=format_time_us(changed_ms * US_PER_MS) if changed_ms else None,
+        )
+
+    @verb(Deed.RESET_OFFSETS)
+    async def reset_offsets(self, call: queue_calls.ResetOffsets) -> queue_calls.OffsetsSet:
+        """Let a group begin anew at other offsets of a topic."""
+        placed = await self._reset(call)
+        return queue_calls.OffsetsSet(
+            [
+                queue_calls.OffsetOf(call.topic, partition, offset)
+                for partition, (offset, _) in placed.items()
+            ]
+        )
+
+    @verb(Deed.RESET_OFFSETS)
+    async def move_offsets(
+        self, call: queue_calls.ResetOffsets, *, dry_run: bool
+    ) -> dict[int, tuple[int, int | None]]:
+        """Do the same; return, by partition, the new offset and the one read on from before."""
+        return await self._reset(call, dry_run=dry_run)
+
+    async def _reset(
+        self, call: queue_calls.ResetOffsets, *, dry_run: bool = False
+    ) -> dict[int, tuple[int, int | None]]:
+        group = self._groups.get(call.group)
+        offsets = self._consume.resolve(
+            call.topic,
+            to=call.to,
+            timestamp_us=call.timestamp_us,
+            offset=call.offset,
+            partitions=call.partitions,
+        )
+        known = self._consume.ledgers.of(group.name)
+        places: dict[int, tuple[int, int | None]] = {
+            place.partition: (offset, known[place].ledger.committed if place in known else None)
+            for place, offset in offsets.items()
+        }
+        if not dry_run:
+            await self._consume.reset_offsets(group.name, offsets)
+        return places
+
+
+def _settled(settling: Settling) -> queue_calls.Settled:
+    settling.tell()
+    return queue_calls.Settled([settled_part(outcome) for outcome in settling.outcomes])
+
+
+def _polled_part(part: Leased, *, size: int) -> queue_calls.PolledPart:
+    name = part.partition
+    return queue_calls.PolledPart(
+        name.topic,
+        name.partition,
+        size,
+        part.nonce,
+        part.order,
+        list(part.failures.items()),
+        part.gathered,
+        part.traced,
+        part.tag,
+    )

@@ -1,0 +1,147 @@
+"""Settling messages by their receipts. A receipt names its group: nobody else has to."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from goqueue.base.deeds import Deed
+from goqueue.base.errors import GoQueueError
+from goqueue.base.grant import Grant
+from goqueue.base.units import US_PER_MS
+from goqueue.core.delivery.receipt import Receipt, parse_receipt
+from goqueue.core.delivery.runs import count_of
+from goqueue.core.delivery.settle import Settled
+from goqueue.core.dlq.names import dlq_of
+from goqueue.runtime.broker import Broker
+from goqueue.service.claims import Claim, Claims, Misfit, Terms, find_home
+from goqueue.service.verb import granted_verb
+from goqueue.wire.http.settling import BatchError, BatchProgress, BatchSettled
+from goqueue.wire.times import format_time_us
+
+
+class ReceiptSettled(NamedTuple):
+    """What became of the message of a receipt, and how far its group is."""
+
+    receipt: Receipt
+    committed_offset: int
+    offset_advanced: bool
+    in_flight: int
+    is_dead: bool
+    due_at: str
+    """When it is delivered again, or must be settled now."""
+    dlq_topic: str
+
+
+class _Outcome(NamedTuple):
+    """A claim and what became of it."""
+
+    claim: Claim
+    settled: Settled | GoQueueError
+
+
+class Receipts:
+    """Settles messages by their receipts, those of one lease together."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._consume = broker.consume
+        self._clock = broker.clock
+
+    @granted_verb(Deed.SETTLE)
+    async def settle(
+        self, grant: Grant, text: str | None, verb: str, terms: Terms
+    ) -> ReceiptSettled:
+        """Settle one message, or raise saying why its receipt settles nothing."""
+        receipt = parse_receipt(text)
+        hosted = find_home(self._consume.ledgers, receipt)
+        is_next = receipt.offset == hosted.ledger.committed
+        claim = Claim(hosted, receipt.nonce, terms, {receipt.offset: 0})
+        (settled,) = await self._consume.settle(
+            grant, hosted.group, claim.member, [claim.settlement(verb)]
+        )
+        if settled.refused:
+            raise settled.refused[0].error
+        return ReceiptSettled(
+            receipt,
+            hosted.ledger.committed,
+            is_next,
+            len(hosted.ledger.leases.offsets),
+            bool(settled.doomed),
+            self._wall_time(settled.due_ms),
+            dlq_of(receipt.topic),
+        )
+
+    @granted_verb(Deed.SETTLE)
+    async def settle_all(self, grant: Grant, verb: str, receipts: Claims) -> BatchSettled:
+        """Settle many messages; those whose receipt settles nothing are named with the reason."""
+        claims, misfits = receipts.sort_out(self._consume.ledgers)
+        by_member: dict[tuple[str, str | None], list[Claim]] = {}
+        for claim in claims:
+            by_member.setdefault((claim.hosted.group, claim.member), []).append(claim)
+        settling = [
+            self._settle_for(grant, group, member, verb, own)
+            for (group, member), own in by_member.items()
+        ]
+        if len(settling) == 1:
+            return self._reply(verb, await settling[0], misfits)
+        outcomes = [one for some in await asyncio.gather(*settling) for one in some]
+        return self._reply(verb, outcomes, misfits)
+
+    async def _settle_for(
+        self, grant: Grant, group: str, member: str | None, verb: str, claims: Sequence[Claim]
+    ) -> list[_Outcome]:
+        parts = [claim.settlement(verb) for claim in claims]
+        try:
+            settled = await self._consume.settle(grant, group, member, parts, is_alone=True)
+        except GoQueueError as error:
+            # Another group's messages may be settled all the same: each is told its own fate.
+            return [_Outcome(claim, error) for claim in claims]
+        return list(map(_Outcome, claims, settled))
+
+    def _reply(
+        self, verb: str, outcomes: Sequence[_Outcome], misfits: Sequence[Misfit]
+    ) -> BatchSettled:
+        failed = list(misfits)
+        count = retried = doomed = 0
+        due_ms: int | None = None
+        for claim, settled in outcomes:
+            if isinstance(settled, GoQueueError):
+                failed += [Misfit(place, settled) for place in claim.places.values()]
+                continue
+            failed += [Misfit(claim.places[one.offset], one.error) for one in settled.refused]
+            count += len(claim.places) - len(settled.refused)
+            retried += count_of(settled.retried)
+            doomed += count_of(settled.doomed)
+            due_ms = settled.due_ms
+        errors = [
+            BatchError(index=place, error=error.message, code=error.code)
+            for place, error in sorted(failed, key=lambda one: one.place)
+        ]
+        is_extended = verb == "extend" and count > 0
+        return BatchSettled(
+            success=not errors,
+            settled=count,
+            errors=errors,
+            progress=_progress(outcomes),
+            requeued=retried if verb == "nack" else None,
+            dlq=doomed if verb in {"nack", "reject"} else None,
+            new_deadline=self._wall_time(due_ms) if is_extended else None,
+        )
+
+    def _wall_time(self, due_ms: int | None) -> str:
+        """Return a moment of the monotonic clock as people write it."""
+        ahead_ms = 0 if due_ms is None else due_ms - self._clock.monotonic_ms()
+        return format_time_us((self._clock.now_ms() + ahead_ms) * US_PER_MS)
+
+
+def _progress(outcomes: Sequence[_Outcome]) -> list[BatchProgress]:
+    touched = {(one.hosted.group, one.hosted.partition.name): one.hosted for one, _ in outcomes}
+    return [
+        BatchProgress(
+            group=group,
+            topic=name.topic,
+            partition=name.partition,
+            committed_offset=hosted.ledger.committed,
+            in_flight_count=len(hosted.ledger.leases.offsets),
+        )
+        for (group, name), hosted in touched.items()
+    ]

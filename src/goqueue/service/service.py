@@ -1,0 +1,86 @@
+"""Everything a broker can be asked, by noun: what transports and the embedded client are given.
+
+A transport decodes a request, has the gate admit it, calls one verb with the grant and encodes what
+comes back. Requests and results are the structs of ``wire/``; nothing of the runtime is needed to
+speak to a service.
+"""
+
+from goqueue.base.caller import Caller
+from goqueue.runtime.broker import Broker
+from goqueue.runtime.turns import TURN_BYTES, Turns
+from goqueue.service.delayed import Delayed
+from goqueue.service.dlq import DeadLetters
+from goqueue.service.gate import Gate, Session
+from goqueue.service.groups import Groups
+from goqueue.service.health import Status
+from goqueue.service.publishing import Publishing
+from goqueue.service.queue import Queue
+from goqueue.service.reading import Reading
+from goqueue.service.receipts import Receipts
+from goqueue.service.schemas import Schemas
+from goqueue.service.stats import Statistics
+from goqueue.service.topics import Topics
+from goqueue.service.traces import Traces
+from goqueue.service.tx import Transactions
+
+__all__ = ["NOUNS", "TURN_BYTES", "Service", "Turns"]
+
+NOUNS = (
+    Delayed,
+    DeadLetters,
+    Groups,
+    Publishing,
+    Queue,
+    Reading,
+    Receipts,
+    Schemas,
+    Statistics,
+    Status,
+    Topics,
+    Traces,
+    Transactions,
+)
+"""Every class with verbs."""
+
+
+class Service:
+    """The nouns of one broker behind one gate."""
+
+    def __init__(self, broker: Broker, gate: Gate | None = None) -> None:
+        self._broker = broker
+        self.config = broker.config
+        self.gate = gate or Gate()
+        self.turns = Turns()
+        """Large pieces of work of all transports take turns."""
+        self.delayed = Delayed(broker)
+        self.dlq = DeadLetters(broker)
+        self.groups = Groups(broker)
+        self.publishing = Publishing(broker)
+        self.queue = Queue(broker)
+        self.reading = Reading(broker)
+        self.receipts = Receipts(broker)
+        self.schemas = Schemas(broker)
+        self.stats = Statistics(broker)
+        self.status = Status(broker)
+        self.topics = Topics(broker)
+        self.traces = Traces(broker)
+        self.tx = Transactions(broker)
+
+    def __repr__(self) -> str:
+        return f"<Service of {self._broker!r}>"
+
+    def open(self, caller: Caller) -> Session:
+        """Return the session of a new connection."""
+        return self.gate.open(caller)
+
+    def now_ms(self) -> int:
+        """Return the time of the broker's clock in milliseconds since 1970."""
+        return self._broker.clock.now_ms()
+
+    def count_connections(self, count: int) -> None:
+        """Note how many native connections are open."""
+        self._broker.metrics.active_connections.set(count)
+
+    def stop_leasing(self) -> None:
+        """Answer those who wait for messages: what they leased now would not be settled here."""
+        self._broker.consume.ledgers.stop()

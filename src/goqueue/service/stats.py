@@ -1,0 +1,149 @@
+"""The broker in numbers: sizes, delays, priorities, settlements."""
+
+import msgspec
+
+from goqueue.base.deeds import Deed
+from goqueue.base.ids import Offset
+from goqueue.base.limits import PRIORITIES
+from goqueue.base.names import is_internal
+from goqueue.base.units import US_PER_MS
+from goqueue.runtime.broker import Broker
+from goqueue.runtime.log.partition import Partition
+from goqueue.runtime.log.topic import Topic
+from goqueue.runtime.message_counts import count_in_topic
+from goqueue.runtime.overview import look_over
+from goqueue.runtime.queue.lane_counts import ledgers_of, pending_lanes, total_lanes
+from goqueue.runtime.queue.progress import time_at
+from goqueue.service.health import uptime_of
+from goqueue.service.verb import verb
+from goqueue.wire import calls
+from goqueue.wire.http.delayed import (
+    DelayStats,
+    PartitionPriorities,
+    PriorityStats,
+    TopicPriorities,
+    WheelStats,
+)
+from goqueue.wire.http.health import Stats, TopicStats
+from goqueue.wire.http.reliability import AckStats, DeadLetterStats, LeaseStats, ReliabilityStats
+from goqueue.wire.overview_calls import Overview
+from goqueue.wire.times import format_time_us
+
+
+class Statistics:
+    """What can be counted over all topics."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    @verb(Deed.SUM_UP_TOPICS)
+    async def overview(self, _: calls.Nothing) -> Overview:
+        """Return how topics and groups stand."""
+        return await look_over(self._broker)
+
+    @verb(Deed.SUM_UP_TOPICS)
+    def sizes(self) -> Stats:
+        """Return how much is stored."""
+        topics = {
+            str(name): TopicStats(
+                name=name,
+                partitions=len(topic.partitions),
+                total_messages=count_in_topic(topic),
+                total_size=sum(part.log.size_bytes for part in topic.partitions),
+            )
+            for name, topic in self._broker.topics.items()
+        }
+        return Stats(
+            node_id=self._broker.config.node_id,
+            uptime=uptime_of(self._broker),
+            topics=len(topics),
+            total_size_bytes=sum(topic.total_size for topic in topics.values()),
+            topic_stats=topics,
+        )
+
+    @verb(Deed.SUM_UP_TOPICS)
+    def delays(self) -> DelayStats:
+        """Return what was delayed since the broker started, and what waits now."""
+        schedules = [part.queue.schedule for topic in self._topics() for part in topic.partitions]
+        fired = sum(one.fired_total for one in schedules)
+        cancelled = sum(one.cancelled_total for one in schedules)
+        pending = sum(one.pending for one in schedules)
+        scheduled = sum(one.recovered + one.scheduled_total for one in schedules)
+        return DelayStats(
+            total_scheduled=scheduled,
+            total_delivered=fired,
+            total_canceled=cancelled,
+            total_pending=pending,
+            by_topic={one.record.name: one.delayed for one in self._topics() if one.delayed},
+            timer_wheel=WheelStats(
+                total_scheduled=scheduled,
+                total_expired=fired,
+                total_canceled=cancelled,
+                current_active=pending,
+                current_tick=max((one.wheel_tick for one in schedules), default=0),
+            ),
+        )
+
+    @verb(Deed.SUM_UP_TOPICS)
+    async def priorities(self) -> PriorityStats:
+        """Return how many messages the logs hold by priority, most urgent first."""
+        topics = {str(topic.record.name): await self._topic_of(topic) for topic in self._topics()}
+        totals = _sum([topic.total_by_priority for topic in topics.values()])
+        return PriorityStats(total_by_priority=totals, topics=topics)
+
+    @verb(Deed.SUM_UP_TOPICS)
+    def reliability(self) -> ReliabilityStats:
+        """Return what became of leased messages since the broker started, over all groups."""
+        consume = self._broker.consume
+        total = consume.metrics.totals
+        ledgers = [hosted.ledger for hosted in consume.ledgers]
+        dead = self._broker.dead_letters.meter.stats
+        return ReliabilityStats(
+            ack_manager=AckStats(
+                total_acks=total["ack"],
+                total_nacks=total["nack"],
+                total_rejects=total["reject"],
+                total_expired=total["expired"],
+                total_retries=total["retried"],
+                total_dlq=total["doomed"],
+                current_queued=sum(len(ledger.waiting.offsets) for ledger in ledgers),
+            ),
+            visibility_tracker=LeaseStats(
+                total_tracked=total["tracked"],
+                current_in_flight=sum(len(ledger.leases.offsets) for ledger in ledgers),
+                total_expired=total["expired"],
+                total_acked=total["ack"],
+                total_extended=total["extend"],
+            ),
+            dlq=DeadLetterStats(**msgspec.structs.asdict(dead)),
+        )
+
+    def _topics(self) -> list[Topic]:
+        return [topic for name, topic in self._broker.topics.items() if not is_internal(name)]
+
+    async def _topic_of(self, topic: Topic) -> TopicPriorities:
+        partitions = {
+            str(part.name.partition): await self._partition_of(part) for part in topic.partitions
+        }
+        totals = _sum([part.total for part in partitions.values()])
+        return TopicPriorities(total_by_priority=totals, partitions=partitions)
+
+    async def _partition_of(self, partition: Partition) -> PartitionPriorities:
+        queue = partition.queue
+        groups = ledgers_of(self._broker.consume.ledgers, partition)
+        lanes = pending_lanes(partition, groups)
+        return PartitionPriorities(
+            pending=[lane.messages for lane in lanes],
+            consumed=list(queue.consumed),
+            total=total_lanes(partition),
+            oldest_pending=[await _moment(partition, lane.oldest) for lane in lanes],
+        )
+
+
+async def _moment(partition: Partition, offset: Offset | None) -> str:
+    moment_ms = None if offset is None else await time_at(partition, offset)
+    return "" if moment_ms is None else format_time_us(moment_ms * US_PER_MS)
+
+
+def _sum(rows: list[list[int]]) -> list[int]:
+    return [sum(column) for column in zip(*rows, strict=True)] if rows else [0] * PRIORITIES

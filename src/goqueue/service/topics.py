@@ -1,0 +1,109 @@
+"""Topics: made, shown, changed, compacted, removed; and where times lie in them."""
+
+import asyncio
+
+import msgspec
+
+from goqueue.base.deeds import Deed
+from goqueue.base.names import is_internal
+from goqueue.runtime.broker import Broker
+from goqueue.runtime.log.sight import Lens
+from goqueue.runtime.log.topic import Topic
+from goqueue.runtime.message_counts import count_in_topic, count_messages
+from goqueue.service.verb import verb
+from goqueue.wire import calls
+
+
+class Topics:
+    """What can be asked about topics."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    @verb(Deed.CREATE_TOPIC)
+    async def create(self, call: calls.CreateTopic) -> calls.TopicState:
+        """Make a topic, durably."""
+        topic = await self._broker.make_topic(
+            call.name, partitions=call.partitions, settings=call.settings
+        )
+        return _state(topic)
+
+    @verb(Deed.DELETE_TOPIC)
+    async def delete(self, call: calls.TopicCall) -> calls.Nothing:
+        """Remove a topic with all its messages, durably."""
+        self._broker.delete_topic(call.name)
+        return calls.Nothing()
+
+    @verb(Deed.CONFIGURE_TOPIC)
+    async def configure(self, call: calls.ConfigureTopic) -> calls.TopicState:
+        """Change settings of a topic, durably."""
+        return _state(self._broker.configure_topic(call.name, call.settings))
+
+    @verb(Deed.DESCRIBE_TOPIC)
+    async def describe(self, call: calls.TopicCall) -> calls.TopicState:
+        """Return a topic with its settings and partitions."""
+        return _state(self._broker.topic(call.name))
+
+    @verb(Deed.LIST_TOPICS)
+    async def list_all(self, _: calls.Nothing) -> calls.TopicList:
+        """Return every topic that is not internal."""
+        topics = self._broker.topics.items()
+        return calls.TopicList([_summary(one) for name, one in topics if not is_internal(name)])
+
+    @verb(Deed.COMPACT_TOPIC)
+    async def compact(self, call: calls.CompactTopic) -> calls.Compacted:
+        """Keep only the last message of each key."""
+        topic = self._broker.topic(call.name)
+        results = await self._broker.compactor.compact(topic, call.partitions, dry_run=call.dry_run)
+        return calls.Compacted(
+            [calls.CompactedPart(**msgspec.structs.asdict(one)) for one in results]
+        )
+
+    @verb(Deed.FIND_OFFSETS)
+    async def offsets(self, call: calls.Offsets) -> calls.OffsetsReply:
+        """Return the range of each partition, and where a time lies in it."""
+        lens = Lens(is_committed=call.is_committed)
+        parts = []
+        for partition in self._broker.topic(call.topic).partitions:
+            found = None
+            if call.timestamp_us is not None:
+                # Looking up a time reads the log: others get their turn in between.
+                await asyncio.sleep(0)
+                found = partition.find_time(call.timestamp_us)
+            parts.append(
+                calls.OffsetsPart(
+                    partition.name.partition,
+                    partition.log.start_offset,
+                    lens.end_of(partition),
+                    -1 if found is None else found,
+                )
+            )
+        return calls.OffsetsReply(parts)
+
+
+def _state(topic: Topic) -> calls.TopicState:
+    return calls.TopicState(
+        topic.record.name,
+        topic.record.created_ms,
+        msgspec.to_builtins(topic.settings),
+        [
+            calls.PartitionState(
+                partition.name.partition,
+                partition.log.start_offset,
+                partition.visible_offset,
+                partition.log.size_bytes,
+                count_messages(partition),
+            )
+            for partition in topic.partitions
+        ],
+    )
+
+
+def _summary(topic: Topic) -> calls.TopicSummary:
+    logs = [partition.log for partition in topic.partitions]
+    return calls.TopicSummary(
+        topic.record.name,
+        len(logs),
+        count_in_topic(topic),
+        sum(log.size_bytes for log in logs),
+    )

@@ -1,0 +1,97 @@
+"""Verbs: what can be asked of a noun's service, each with the deeds it serves.
+
+A verb takes the grant of its request first. Most have no other use for it, and the decorator takes
+it for them: it is compared with the verb's deeds and the method gets the rest. Verbs on busy paths
+hand it on to the runtime, which compares it itself; for them the decorator costs nothing.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any, Concatenate, Final, NamedTuple, ParamSpec, TypeVar
+
+from goqueue.base.deeds import Deed
+from goqueue.base.errors import GoQueueError
+from goqueue.base.grant import Grant
+from goqueue.runtime.log.fetch import BOUNDLESS, Room
+from goqueue.wire import calls
+from goqueue.wire.packet import Buffer
+
+DEEDS: Final = "deeds"
+"""The attribute of a verb with the deeds it serves."""
+
+S = TypeVar("S")
+P = ParamSpec("P")
+R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def verb(
+    *deeds: Deed,
+) -> Callable[[Callable[Concatenate[S, P], R]], Callable[Concatenate[S, Grant, P], R]]:
+    """Make a method a verb that serves these deeds; its callers give the grant first."""
+
+    def make(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, Grant, P], R]:
+        @wraps(method)
+        def checked(self: S, grant: Grant, /, *args: P.args, **kwargs: P.kwargs) -> R:
+            assert grant.deed in deeds, f"a grant for {deeds[0]}, not for {grant.deed}"
+            return method(self, *args, **kwargs)
+
+        setattr(checked, DEEDS, deeds)
+        return checked
+
+    return make
+
+
+def granted_verb(*deeds: Deed) -> Callable[[F], F]:
+    """Make a method a verb that takes the grant itself and hands it on to the runtime."""
+
+    def make(method: F) -> F:
+        setattr(method, DEEDS, deeds)
+        return method
+
+    return make
+
+
+def deeds_of(method: Callable[..., Any]) -> tuple[Deed, ...]:
+    """Return the deeds a verb serves; none where it is no verb."""
+    deeds: tuple[Deed, ...] = getattr(method, DEEDS, ())
+    return deeds
+
+
+class RequestContext(NamedTuple):
+    """What a request has beside its header, and the memory its reply may take."""
+
+    payload: memoryview
+    room: Room = BOUNDLESS
+    is_local: bool = False
+    """Whether the client runs on the broker's machine, and may be told where files lie."""
+
+
+def nothing() -> None:
+    """Leave everything as it is."""
+
+
+class Reply(NamedTuple):
+    """A reply with more than a header: buffers behind it, or something to look after."""
+
+    header: calls.Call
+    payload: Sequence[Buffer] = ()
+    undo: Callable[[], None] = nothing
+    """What to do when it cannot be sent."""
+    files: Sequence[object] = ()
+    """Files the client is told to open; they stay open here until it has had the time to."""
+
+
+class Begun(NamedTuple):
+    """A request that was carried out, and whose reply waits for nothing but the disk."""
+
+    ready: asyncio.Future[None] | None
+    """Done when the reply may be sent; None where it may be sent now."""
+    finish: Callable[[], calls.Call]
+    """Makes the reply."""
+
+
+def failure_of(error: GoQueueError) -> calls.Failure:
+    """Return an error as it travels."""
+    return calls.Failure(error.code, error.message, error.retryable)

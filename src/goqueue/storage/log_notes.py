@@ -1,0 +1,51 @@
+"""What happened to a log: what was counted, and what opening it had to mend."""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from goqueue.base.ids import Offset
+
+
+class Gap(NamedTuple):
+    """Offsets that cannot be served: their frames are bad on disk. Half-open."""
+
+    start_offset: Offset
+    end_offset: Offset
+
+
+@dataclass(slots=True)
+class LogCounters:
+    """What happened to one log since it was opened."""
+
+    bytes_written: int = 0
+    bytes_read: int = 0
+    syncs: int = 0
+    sync_errors: int = 0
+    segments_created: int = 0
+    segments_deleted: int = 0
+    lookups: int = 0
+    torn_bytes: int = 0
+
+
+@dataclass(slots=True)
+class Recovery:
+    """What opening a log had to mend."""
+
+    torn_bytes: int = 0
+    lost_bytes: int = 0
+    gaps: list[Gap] = field(default_factory=list)
+    index_rebuilds: int = 0
+    lost_tail: Gap | None = None
+    """Messages at the end that somebody remembers and the log does not hold."""
+
+    def add(self, gap: Gap) -> None:
+        """Note offsets that cannot be served, together with those next to them."""
+        apart = []
+        for known in self.gaps:
+            if known.end_offset < gap.start_offset or gap.end_offset < known.start_offset:
+                apart.append(known)
+            else:
+                gap = Gap(
+                    min(known.start_offset, gap.start_offset), max(known.end_offset, gap.end_offset)
+                )
+        self.gaps = sorted([*apart, gap])

@@ -1,0 +1,166 @@
+"""An event loop on virtual time: instead of waiting it moves its clock to the next timer."""
+
+import asyncio
+import inspect
+from asyncio.base_events import BaseEventLoop
+from collections.abc import Callable, Sequence
+from contextvars import Context, ContextVar, copy_context
+from math import ulp
+from typing import Any, Final, Protocol
+
+START_SECONDS: Final = 1_000.0
+STEPS_MAX: Final = 5_000_000
+"""Rounds of the loop before a simulation counts as a livelock."""
+
+
+class Owner(Protocol):
+    """A process whose callbacks a loop runs until it is dead."""
+
+    is_dead: bool
+
+
+OWNER: Final[ContextVar[Owner | None]] = ContextVar("owner", default=None)
+"""The simulated process that a task or callback belongs to."""
+
+
+class StuckError(AssertionError):
+    """Every task waits for something that will never happen, or the simulation does not end."""
+
+
+class _Jump:
+    """Stands where a loop waits for sockets: it lets virtual time pass instead."""
+
+    def __init__(self, loop: "SimLoop") -> None:
+        self._loop = loop
+        self._steps = 0
+
+    def select(self, timeout: float | None) -> Sequence[object]:
+        self._steps += 1
+        if self._steps > STEPS_MAX:
+            raise StuckError(f"the simulation did not end within {STEPS_MAX} steps")
+        if timeout is None:
+            raise StuckError(f"nothing will happen any more; waiting: {self._loop.waiting()}")
+        self._loop.pass_time(timeout)
+        return ()
+
+    def close(self) -> None:
+        """Hold nothing."""
+
+
+class SimLoop(BaseEventLoop):
+    """Runs callbacks in the order of virtual time; those of dead processes never run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._now = START_SECONDS
+        self._selector = _Jump(self)
+        self.work_seconds: Callable[[], float] = lambda: 0.0
+        """How long work handed to a thread takes."""
+        self.connect: Callable[..., Any] | None = None
+        self.listen: Callable[..., Any] | None = None
+
+    @property
+    def _clock_resolution(self) -> float:
+        """How early timers may fire: not at all, or whoever waits for less waits for ever."""
+        return ulp(self._now)
+
+    @_clock_resolution.setter
+    def _clock_resolution(self, _: float) -> None:
+        """Leave it so, whatever the clocks of the machine can do."""
+
+    def time(self) -> float:
+        """Return virtual seconds."""
+        return self._now
+
+    def pass_time(self, seconds: float) -> None:
+        """Move the clock."""
+        if seconds > 0:
+            self._now += seconds
+
+    def waiting(self) -> list[str]:
+        """Return what tasks wait for."""
+        return [str(task.get_coro()) for task in asyncio.all_tasks(self)]
+
+    def call_soon(
+        self, callback: Callable[..., object], *args: object, context: Context | None = None
+    ) -> asyncio.Handle:
+        """Run a callback in the next round, unless its process is dead."""
+        context = copy_context() if context is None else context
+        handle = super().call_soon(callback, *args, context=context)
+        if _is_dead(context):
+            _drop(handle)
+        return handle
+
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[..., object],
+        *args: object,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        """Run a callback at a virtual time, unless its process is dead by then."""
+        context = copy_context() if context is None else context
+        handle = super().call_at(when, callback, *args, context=context)
+        if _is_dead(context):
+            _drop(handle)
+        return handle
+
+    def stop_callbacks_of(self, owner: Owner) -> None:
+        """Let nothing of a process run any more, as SIGKILL does."""
+        handles = [*self._ready, *self._scheduled]  # type: ignore[attr-defined]
+        for handle in handles:
+            if handle._context.get(OWNER) is owner:  # noqa: SLF001 - asyncio shows it nowhere else
+                _drop(handle)
+
+    def run_in_executor(
+        self, executor: object, func: Callable[..., Any], *args: object
+    ) -> "asyncio.Future[Any]":
+        """Run a function in the loop, after as long as a thread would take."""
+        del executor
+        future: asyncio.Future[Any] = self.create_future()
+
+        def work() -> None:
+            if future.cancelled():
+                return
+            try:
+                result = func(*args)
+            except Exception as error:  # noqa: BLE001 - handed to who waits for it
+                future.set_exception(error)
+            else:
+                future.set_result(result)
+
+        self.call_later(self.work_seconds(), work)
+        return future
+
+    async def create_connection(self, *args: Any, **options: Any) -> Any:  # noqa: ANN401
+        """Connect through the simulated network."""
+        assert self.connect is not None, "a network is attached"
+        return await self.connect(*args, **options)
+
+    async def create_server(self, *args: Any, **options: Any) -> Any:  # noqa: ANN401
+        """Listen on the simulated network."""
+        assert self.listen is not None, "a network is attached"
+        return await self.listen(*args, **options)
+
+    def _check_closed(self) -> None:
+        """Accept callbacks that will never run: coroutines that are dropped clean up behind it."""
+
+    def _process_events(self, event_list: Sequence[object]) -> None:
+        assert not event_list, "there are no sockets"
+
+    def _write_to_self(self) -> None:
+        """Wake nobody: there is one thread."""
+
+
+def _is_dead(context: Context) -> bool:
+    owner = context.get(OWNER)
+    return owner is not None and owner.is_dead
+
+
+def _drop(handle: asyncio.Handle) -> None:
+    """Cancel a callback; a task that has not begun never will, which is no mistake to warn of."""
+    task = getattr(handle._callback, "__self__", None)  # type: ignore[attr-defined]  # noqa: SLF001
+    handle.cancel()
+    work = task.get_coro() if isinstance(task, asyncio.Task) else None
+    if inspect.iscoroutine(work) and inspect.getcoroutinestate(work) == inspect.CORO_CREATED:
+        work.close()

@@ -1,0 +1,279 @@
+"""Requests answered at once and those served by a task get the same answers and write the same."""
+
+import asyncio
+import secrets
+from collections.abc import Coroutine, Iterator
+from random import Random
+from typing import Any, TypeVar
+
+import msgspec
+import pytest
+
+from goqueue.base.caller import EMBEDDED
+from goqueue.base.errors import GoQueueError
+from goqueue.base.ids import Position
+from goqueue.core.delivery.runs import numbers_in
+from goqueue.core.record.message import Draft, Priority
+from goqueue.core.record.repack import frame_drafts
+from goqueue.core.record.stamp import NO_STAMP, ProducerStamp
+from goqueue.runtime import broker as broker_module
+from goqueue.runtime import commit
+from goqueue.service.service import Service
+from goqueue.service.verb import RequestContext
+from goqueue.testing.disk import MemoryDisk
+from goqueue.testing.sim.loop import SimLoop
+from goqueue.transport.native.dispatch import Dispatch
+from goqueue.wire import calls, group_calls, queue_calls
+from goqueue.wire.packet import Operation
+from tests.runtime.rig import Rig
+
+Result = TypeVar("Result")
+STEPS = 120
+SEEDS = range(6)
+MEMBER = "c-0"
+UNSTEADY = ("_seconds", "_fsync_")
+"""Metrics that depend on how quick this machine is, or on which requests share a sync."""
+Answer = bytes | tuple[str, str]
+"""A reply as it travels, or the code and the words of an error."""
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(broker_module, "STATE_PARTITIONS", 1)
+    # However slow this machine is just now, the quick path is taken.
+    monkeypatch.setattr(commit, "INLINE_SYNC_SECONDS_MAX", 1e9)
+
+
+class Road:
+    """A broker whose requests take the quick path where they may, or never do."""
+
+    def __init__(self, *, is_quick: bool) -> None:
+        self.rig = Rig()
+        self.answers: list[Answer] = []
+        self.quick_count = 0
+        self._is_quick = is_quick
+
+    async def open(self) -> None:
+        service = Service(await self.rig.start())
+        self._dispatch, self._session = Dispatch(service), service.open(EMBEDDED)
+
+    async def ask(self, operation: Operation, call: calls.Call, payload: bytes = b"") -> Any:
+        """Serve a request by a task, whichever road this is."""
+        context = RequestContext(memoryview(payload))
+        header = msgspec.msgpack.encode(call)
+        reply = await self._dispatch.serve(self._session, operation, header, context)
+        return reply.header
+
+    async def produce(self, call: calls.Produce, payload: bytes) -> None:
+        header = msgspec.msgpack.encode(call)
+        reply = None
+        if self._is_quick:
+            reply = self._dispatch.produce_now(self._session, header, memoryview(payload))
+            self.quick_count += reply is not None
+        if reply is None:
+            reply = await self.ask(Operation.PRODUCE, call, payload)
+        self.answers.append(msgspec.msgpack.encode(reply))
+
+    async def settle(self, call: queue_calls.Settle) -> None:
+        if not self._is_quick:
+            reply = await self.ask(Operation.SETTLE, call)
+        else:
+            begun = self._dispatch.begin_settle(self._session, msgspec.msgpack.encode(call))
+            if begun.ready is not None:
+                await begun.ready
+            reply = begun.finish()
+        self.answers.append(msgspec.msgpack.encode(reply))
+
+    def refuse(self, error: GoQueueError) -> None:
+        self.answers.append((error.code, error.message))
+
+    async def wait(self, duration_ms: int) -> None:
+        """Let time pass, and the committer see that nobody else is about."""
+        self.rig.clock.advance(duration_ms)
+        await asyncio.sleep(duration_ms / 1_000)
+        for _ in range(6):
+            await asyncio.sleep(0)
+
+    def counts(self) -> list[str]:
+        """Return all metrics that both roads must count alike."""
+        lines = self.rig.metrics_text().splitlines()
+        own = [line for line in lines if line.startswith("goqueue_")]
+        return [line for line in own if not any(name in line for name in UNSTEADY)]
+
+
+def in_virtual_time(story: Coroutine[Any, Any, Result]) -> Result:
+    """Run a story in a loop that does not wait; what it leaves to be done is not done."""
+    with asyncio.Runner(loop_factory=SimLoop) as runner:
+        return runner.run(story)
+
+
+def files_of(disk: MemoryDisk, path: str) -> Iterator[tuple[str, bytes]]:
+    """Return the names below a directory of a disk, and what they hold."""
+    for name in disk.list_directory(path):
+        below = f"{path}/{name}"
+        try:
+            file = disk.open(below)
+        except GoQueueError:
+            yield from files_of(disk, below)
+        else:
+            yield below, bytes(file.read(Position(0), 1 << 30))
+
+
+def durable_files(road: Road) -> dict[str, bytes]:
+    """Return what a power cut would leave of the logs."""
+    disk = road.rig.disk.crash()
+    return dict(files_of(disk, "logs"))
+
+
+class Publishes:
+    """Requests to publish, good ones and others, the same for the same seed."""
+
+    def __init__(self, seed: int, stamps: list[ProducerStamp]) -> None:
+        self._random = Random(seed)
+        self._stamps = stamps
+        self._sent: list[tuple[calls.Produce, bytes]] = []
+
+    def next(self, now_us: int) -> tuple[calls.Produce, bytes]:
+        random = self._random
+        if self._sent and random.random() < 0.15:
+            return random.choice(self._sent)
+        drafts = [self._draft(now_us) for _ in range(random.choice([1, 1, 2, 3, 40, 150]))]
+        payload = frame_drafts(drafts, self._stamp(len(drafts)))
+        if random.random() < 0.05:
+            damaged = bytearray(payload)
+            damaged[random.randrange(len(payload))] ^= 1 << random.randrange(8)
+            payload = bytes(damaged)
+        topic = random.choice(["orders", "orders", "orders", "unique", "none"])
+        acks = random.choice(["all", "all", "all", "leader", "none", "odd"])
+        size = len(payload) + (random.random() < 0.03)
+        part = calls.ProducePart(random.choice([0, 0, 1, 1, 2]), size)
+        self._sent.append((calls.Produce(topic, acks, [part]), payload))
+        return self._sent[-1]
+
+    def _draft(self, now_us: int) -> Draft:
+        random = self._random
+        return Draft(
+            value=random.choice([None, b"", random.randbytes(20)]),
+            key=random.choice([None, b"k", random.randbytes(3)]),
+            timestamp_us=now_us - random.randrange(10**9),
+            headers=random.choice([None, None, {"h": b"1"}]),
+            priority=random.choice([Priority.NORMAL, Priority.NORMAL, Priority.HIGH]),
+            deliver_at_us=random.choice([None] * 9 + [now_us + random.randrange(-(10**7), 10**7)]),
+            dedup_id=random.choice([None, None, b"%d" % random.randrange(9)]),
+        )
+
+    def _stamp(self, count: int) -> ProducerStamp:
+        """Return no stamp, or one that is next for some partition, or is behind or before it."""
+        random = self._random
+        if random.random() < 0.4:
+            return NO_STAMP
+        place = random.randrange(len(self._stamps))
+        stamp = self._stamps[place]
+        if random.random() < 0.7:
+            self._stamps[place] = stamp.after(count)
+        return stamp if random.random() < 0.9 else stamp.after(random.randrange(5))
+
+
+async def publish_some(road: Road, seed: int) -> None:
+    await road.open()
+    broker, disk = road.rig.broker, road.rig.disk
+    broker.create_topic("orders", partitions=2, settings={"segment_bytes": 1 << 16})
+    broker.create_topic("unique", partitions=2, settings={"dedup_window_ms": 60_000})
+    requests = Publishes(seed, [broker.init_producer() for _ in range(3)])
+    random = Random(seed)
+    for step in range(STEPS):
+        await road.wait(random.randrange(3_000))
+        match random.randrange(40):
+            case 0:
+                disk.fill_up()
+            case 1 | 2 | 3:
+                disk.make_room()
+            case 4 if step > STEPS * 3 // 4:
+                disk.fail_sync("logs/orders/0/*.log", drops_pages=True)
+        try:
+            await road.produce(*requests.next(road.rig.clock.now_us()))
+        except GoQueueError as error:
+            road.refuse(error)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_produce_now_and_serve_publish_alike(seed: int) -> None:
+    """``Topic.publish_at_once`` answers, writes and counts as ``append_all``, ``acknowledge``."""
+
+    quick, general = Road(is_quick=True), Road(is_quick=False)
+    for road in (quick, general):
+        in_virtual_time(publish_some(road, seed))
+
+    assert quick.answers == general.answers
+    assert quick.counts() == general.counts()
+    assert durable_files(quick) == durable_files(general)
+    assert quick.quick_count > STEPS // 10
+
+
+def settlements(random: Random, held: list[queue_calls.PolledPart]) -> queue_calls.Settle:
+    """Return what is to become of some messages that were leased, and of some that were not."""
+    parts: list[queue_calls.SettlePart] = []
+    for part in random.sample(held, min(len(held), random.randrange(1, 4))):
+        order = list(numbers_in(part.order))
+        first = random.randrange(len(order))
+        last = random.randrange(first, len(order))
+        verb = random.choice((*queue_calls.VERBS, "ack", "ack", "ack"))
+        parts.append(
+            queue_calls.SettlePart(
+                part.topic,
+                part.partition if random.random() < 0.95 else 7,
+                part.nonce if random.random() < 0.9 else random.randrange(1, 2**40),
+                verb if random.random() < 0.98 else "odd",
+                [int(order[first]), int(order[last]) + 1],
+                "why",
+                random.choice([None, 0, 500]),
+                random.choice([None, 1_000, 5_000, 5_000]),
+            )
+        )
+    return queue_calls.Settle("g" if random.random() < 0.95 else "nobody", MEMBER, parts)
+
+
+async def settle_some(road: Road, seed: int) -> list[object]:
+    """Lease, settle and let leases run out; return what the ledgers hold in the end."""
+    random = Random(seed)
+    await road.open()
+    road.rig.broker.create_topic("orders", partitions=3)
+    frames = frame_drafts([Draft(value=b"%d" % number) for number in range(300)])
+    for partition in range(3):
+        part = calls.ProducePart(partition, len(frames))
+        await road.ask(Operation.PRODUCE, calls.Produce("orders", "all", [part]), frames)
+    options: dict[str, str | int | bool] = {"visibility_timeout_ms": 10_000}
+    await road.ask(
+        Operation.JOIN_GROUP, group_calls.JoinGroup("g", "c", ["orders"], options=options)
+    )
+    held: list[queue_calls.PolledPart] = []
+    for _ in range(STEPS):
+        await road.wait(random.randrange(1_000))
+        if not held or random.random() < 0.2:
+            poll = queue_calls.Poll("g", MEMBER, 0, random.randrange(1, 40), 1 << 20, 0)
+            polled = await road.ask(Operation.POLL, poll)
+            road.answers.append(msgspec.msgpack.encode(polled))
+            held = (held + polled.parts)[-8:]
+            continue
+        try:
+            await road.settle(settlements(random, held))
+        except GoQueueError as error:
+            road.refuse(error)
+    return [list(hosted.ledger.snapshot()) for hosted in road.rig.broker.consume.ledgers]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_begin_settle_and_serve_settle_alike(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same answers, the same ledgers, the same bytes in the log of the state."""
+
+    quick, general = Road(is_quick=True), Road(is_quick=False)
+    ledgers: list[object] = []
+    for road in (quick, general):
+        monkeypatch.setattr(secrets, "token_bytes", Random(seed).randbytes)
+        monkeypatch.setattr(secrets, "token_hex", lambda _: "0")
+        ledgers.append(in_virtual_time(settle_some(road, seed)))
+
+    assert quick.answers == general.answers
+    assert ledgers[0] == ledgers[1]
+    assert quick.counts() == general.counts()
+    assert durable_files(quick) == durable_files(general)
