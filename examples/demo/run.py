@@ -21,7 +21,7 @@ from examples.demo.picture import draw
 from examples.demo.publisher import Publisher
 from examples.demo.readback import read_back, read_total
 from examples.demo.report import Report, report_of
-from examples.demo.sight import Pace, Phase, Sight, by_category, group_sight, pace
+from examples.demo.sight import Pace, Phase, VisibleFrames, by_category, group_sight, pace
 from examples.demo.spark_run import SparkRun, is_behind
 from goqueue import Client, Overview
 from goqueue.base.errors import GoQueueError, GroupNotFoundError
@@ -35,7 +35,7 @@ ORDERS_MAX: Final = 100_000_000
 ORDERS_QUERIES: Final = ("orders.clean_orders", "orders.quarantine_orders")
 CLEAN_QUERIES: Final = ("orders.lake", "totals")
 
-Watch = Callable[[Sight], None]
+Watch = Callable[[VisibleFrames], None]
 
 
 class DrainError(GoQueueError):
@@ -231,10 +231,10 @@ class _Demo:
             self._totals.add(total.window, orders=total.orders, amount_cents=total.amount_cents)
         self._totals_read = dict(ends)
 
-    def _sight(self, overview: Overview) -> Sight:
+    def _sight(self, overview: Overview) -> VisibleFrames:
         spark = self._spark
         now_s = time.monotonic()
-        return Sight(
+        return VisibleFrames(
             phase=self._phase,
             seconds=now_s - self._began_s,
             seconds_left=None if self._ends_s is None else max(self._ends_s - now_s, 0.0),

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from examples.demo.books import Check
 from examples.demo.report import Report
-from examples.demo.sight import Sight
+from examples.demo.sight import VisibleFrames
 from examples.demo.terminal import escape, remark, say, style
 
 PLAIN_S: Final = 2.0
@@ -61,7 +61,7 @@ class Screen:
         else:
             remark(escape(line))
 
-    def update(self, sight: Sight) -> None:
+    def update(self, sight: VisibleFrames) -> None:
         """Show how it stands."""
         if self._live is not None:
             self._live.update(draw(sight, is_stopping=self._stop.is_set()), refresh=True)
@@ -73,7 +73,7 @@ class Screen:
 # Where nobody watches.
 
 
-def line_of(sight: Sight) -> str:
+def line_of(sight: VisibleFrames) -> str:
     """Return how it stands in one line."""
     group = sight.group
     parts = [
@@ -93,7 +93,7 @@ def line_of(sight: Sight) -> str:
 # On a terminal.
 
 
-def draw(sight: Sight, *, is_stopping: bool) -> RenderableType:
+def draw(sight: VisibleFrames, *, is_stopping: bool) -> RenderableType:
     """Return the whole view."""
     panels = [
         Panel(one, title=title, title_align="left", border_style=colour, padding=(0, 1))
@@ -109,18 +109,18 @@ def draw(sight: Sight, *, is_stopping: bool) -> RenderableType:
     return Group(head, *panels, Text(foot, style="dim"))
 
 
-def _headline(sight: Sight) -> str:
+def _headline(sight: VisibleFrames) -> str:
     left = "" if sight.seconds_left is None else f", {sight.seconds_left:.0f} s left"
     return f"{sight.phase} for {sight.seconds:.0f} s{left}"
 
 
-def _hint(sight: Sight) -> str:
+def _hint(sight: VisibleFrames) -> str:
     if sight.phase in {"draining", "checking"}:
         return "everybody finishes what is under way; then all of it is read back"
     return "Ctrl-C drains, checks and reports"
 
 
-def _orders(sight: Sight) -> RenderableType:
+def _orders(sight: VisibleFrames) -> RenderableType:
     kinds = sight.kinds
     faulty = sum(kinds.get(one, 0) for one in FAULTY)
     return Text.assemble(
@@ -148,7 +148,7 @@ def _grid(*columns: str) -> Table:
     return table
 
 
-def _group(sight: Sight) -> RenderableType:
+def _group(sight: VisibleFrames) -> RenderableType:
     group = sight.group
     return Text.assemble(
         (f"{group.acked_per_second:6,.0f}/s ", "bold"),
@@ -160,7 +160,7 @@ def _group(sight: Sight) -> RenderableType:
     )
 
 
-def _pipeline(sight: Sight) -> RenderableType:
+def _pipeline(sight: VisibleFrames) -> RenderableType:
     if not sight.queries:
         return Text("its first results take a while; orders wait in the topic meanwhile", "dim")
     table = _grid("query", ">rows", ">rows/s", ">batches", ">batch", ">behind")
@@ -188,7 +188,7 @@ def _pipeline(sight: Sight) -> RenderableType:
     return Group(table, note) if total else table
 
 
-def _totals(sight: Sight) -> RenderableType:
+def _totals(sight: VisibleFrames) -> RenderableType:
     if not sight.totals:
         return Text("-", "dim")
     top = sight.totals[0][2] or 1

@@ -37,7 +37,7 @@ class GroupSight:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sight:
+class VisibleFrames:
     """All of it."""
 
     phase: Phase

@@ -5,7 +5,7 @@ import pytest
 from goqueue.base.units import DAY_MS, HOUR_MS, SECOND_MS
 from goqueue.core.record.message import Draft
 from goqueue.core.record.repack import frame_drafts
-from goqueue.runtime.queue.queue_index import QueueIndex
+from goqueue.runtime.queue.visibility import PartitionVisibility
 from tests.runtime.grants import PUBLISHING
 from tests.runtime.rig import Rig, run
 
@@ -29,7 +29,7 @@ async def send(rig: Rig, delay_ms: int, *, clock_ms: int | None = None) -> int:
     return (await rig.broker.topic("t").publish(PUBLISHING, 0, frames)).base_offset
 
 
-def queue_of(rig: Rig) -> QueueIndex:
+def queue_of(rig: Rig) -> PartitionVisibility:
     return rig.broker.topic("t").partition(0).queue
 
 

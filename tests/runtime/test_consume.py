@@ -23,7 +23,7 @@ from goqueue.core.record.message import Draft, Message
 from goqueue.runtime import broker as broker_module
 from goqueue.runtime.queue.consume import Settlement
 from goqueue.runtime.queue.leasing import Leased
-from goqueue.runtime.queue.polling import Demand
+from goqueue.runtime.queue.polling import PollLimits
 from tests.runtime.grants import POLLING, PUBLISHING, SETTLING
 from tests.runtime.rig import Rig, messages_in, run
 
@@ -76,7 +76,7 @@ class Shop:
         return member
 
     async def poll(self, member: str, limit: int = 100, group: str = "g") -> list[Leased]:
-        demand = Demand(limit, 1_000_000, 0)
+        demand = PollLimits(limit, 1_000_000, 0)
         return (await self.rig.broker.consume.poll(POLLING, group, member, None, demand)).parts
 
     async def values(self, member: str, limit: int = 100, group: str = "g") -> list[str]:
@@ -433,14 +433,14 @@ def test_a_poll_waits_for_what_is_published() -> None:
         member = await shop.join(max_in_flight=1)
         consume = shop.rig.broker.consume
         waiting = asyncio.create_task(
-            consume.poll(POLLING, "g", member, None, Demand(10, 1_000, 30_000))
+            consume.poll(POLLING, "g", member, None, PollLimits(10, 1_000, 30_000))
         )
         await asyncio.sleep(0.01)
         await shop.publish("a0", "b1")
         (part,) = (await waiting).parts
         assert texts(part) == ["a0"]
         waiting = asyncio.create_task(
-            consume.poll(POLLING, "g", member, None, Demand(10, 1_000, 30_000))
+            consume.poll(POLLING, "g", member, None, PollLimits(10, 1_000, 30_000))
         )
         await asyncio.sleep(0.01)
         await shop.settle("ack", part)

@@ -22,7 +22,7 @@ from goqueue.runtime import state_records
 from goqueue.runtime.log import catalogue
 from goqueue.runtime.queue.consume import Settlement
 from goqueue.runtime.queue.leasing import Leased
-from goqueue.runtime.queue.polling import Demand
+from goqueue.runtime.queue.polling import PollLimits
 from goqueue.testing.conservation_checker import ConservationChecker
 from goqueue.testing.disk import CrashError
 from tests.runtime.dlq_rig import messages
@@ -117,7 +117,7 @@ class Workload:
     async def poll(self) -> None:
         group = self.random.choice(GROUPS)
         member = await self.member(group)
-        demand = Demand(self.random.randrange(1, 9), self.random.choice([200, 10_000]), 0)
+        demand = PollLimits(self.random.randrange(1, 9), self.random.choice([200, 10_000]), 0)
         polled = await self.rig.broker.consume.poll(POLLING, group, member, None, demand)
         for part in polled.parts:
             offsets = set_of(part.order)
@@ -197,7 +197,7 @@ class Workload:
             partition.queue.advance()
         await self.rig.broker.dead_letters.idle()
         member = await self.member(group)
-        demand = Demand(1_000, 1_000_000, 0)
+        demand = PollLimits(1_000, 1_000_000, 0)
         polled = await self.rig.broker.consume.poll(POLLING, group, member, None, demand)
         for part in polled.parts:
             offsets = set_of(part.order)

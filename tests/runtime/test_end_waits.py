@@ -3,7 +3,7 @@
 import asyncio
 
 from goqueue.runtime.log.fetch import Fetched, FetchPart, fetch
-from goqueue.runtime.queue.polling import Demand
+from goqueue.runtime.queue.polling import PollLimits
 from tests.runtime.grants import FETCHING, POLLING
 from tests.runtime.rig import HANGS_SECONDS
 from tests.runtime.test_consume import Shop
@@ -23,7 +23,7 @@ def test_those_who_wait_are_answered() -> None:
         reading = asyncio.ensure_future(
             fetch(FETCHING, topic, parts, bytes_max=1_000, wait_ms=WAIT_MS)
         )
-        demand = Demand(10, 1_000, WAIT_MS)
+        demand = PollLimits(10, 1_000, WAIT_MS)
         polling = asyncio.ensure_future(broker.consume.poll(POLLING, "g", member, None, demand))
         await asyncio.sleep(0)
         broker.end_waits()

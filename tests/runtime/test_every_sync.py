@@ -23,7 +23,7 @@ from goqueue.runtime import state_records
 from goqueue.runtime.log import catalogue
 from goqueue.runtime.queue.consume import Settlement
 from goqueue.runtime.queue.leasing import Leased
-from goqueue.runtime.tx import endings as tx_endings
+from goqueue.runtime.tx import finisher as tx_endings
 from goqueue.testing.conservation_checker import ConservationChecker
 from tests.runtime.grants import PUBLISHING
 from tests.runtime.rig import Rig, run

@@ -22,7 +22,7 @@ from goqueue.core.log.scan import Walk
 from goqueue.core.record.message import Draft
 from goqueue.core.record.repack import frame_drafts
 from goqueue.runtime import broker as broker_module
-from goqueue.runtime.tx import endings as tx_endings
+from goqueue.runtime.tx import finisher as tx_endings
 from goqueue.testing.clock import FakeClock
 from goqueue.testing.disk import MemoryDisk
 from tests.runtime.flip_world import HOUR_MS, PLACES, SCHEMA, Files, World, files_of, put_on, read

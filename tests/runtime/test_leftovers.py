@@ -15,7 +15,7 @@ from goqueue.runtime.broker import Broker
 from goqueue.runtime.maintenance import Maintenance
 from goqueue.runtime.queue import ledgers as ledgers_module
 from goqueue.runtime.queue.consume import Settlement
-from goqueue.runtime.queue.polling import Demand
+from goqueue.runtime.queue.polling import PollLimits
 from tests.runtime.grants import POLLING, SETTLING
 from tests.runtime.rig import Rig, run
 from tests.runtime.test_consume import Shop
@@ -52,7 +52,9 @@ def test_a_deleted_topic_and_its_group_leave_nothing() -> None:
             await rig.publish(name, 0, [b"x"] * 10, producer="a")
             request = JoinRequest(client_id="c", topics=(name,), options={"ordering": "key"})
             _, member = await broker.groups.join(group, request)
-            polled = await broker.consume.poll(POLLING, group, member, None, Demand(3, 1_000, 0))
+            polled = await broker.consume.poll(
+                POLLING, group, member, None, PollLimits(3, 1_000, 0)
+            )
             assert broker.consume.ledgers.home_of(polled.parts[0].nonce) is not None
             (hosted,) = broker.consume.ledgers.of(group).values()
             alive += [weakref.ref(topic.partitions[0]), weakref.ref(hosted)]
@@ -133,7 +135,7 @@ def test_a_member_that_is_gone_is_not_remembered_by_its_poll() -> None:
         group = broker.groups.get("g")
         await broker.groups.leave("g", member)
         with pytest.raises(UnknownMemberError):
-            await inside(polling, "_poll_once")(group, member, Demand(1, 1_000, 0), [])
+            await inside(polling, "_poll_once")(group, member, PollLimits(1, 1_000, 0), [])
 
         assert not inside(polling, "_lines")
         assert not inside(polling, "_turns")

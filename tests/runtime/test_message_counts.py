@@ -17,8 +17,8 @@ from goqueue.runtime.log.published import Published
 from goqueue.runtime.message_counts import absent_between, count_between, count_in_topic
 from goqueue.runtime.queue.consume import Settlement
 from goqueue.runtime.queue.lane_counts import ledgers_of, pending_lanes, total_lanes
-from goqueue.runtime.queue.polling import Demand
-from goqueue.runtime.queue.queue_index import QueueIndex
+from goqueue.runtime.queue.polling import PollLimits
+from goqueue.runtime.queue.visibility import PartitionVisibility
 from goqueue.testing.clock import FakeClock
 from goqueue.testing.disk import CrashError
 from tests.runtime.grants import POLLING, PUBLISHING, SETTLING
@@ -41,7 +41,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 @given(sets=st.tuples(*[offsets] * 5), start=st.integers(0, SIZE), end=st.integers(0, SIZE))
 def test_counts_are_what_a_set_says(sets: tuple[BitMap64, ...], start: int, end: int) -> None:
     """Where sets may overlap, each offset without a message is left out once."""
-    queue = QueueIndex(FakeClock(), life=1)
+    queue = PartitionVisibility(FakeClock(), life=1)
     empty, cancelled, aborted, uncommitted, done = sets
     # What is undone is a message, and of one transaction only.
     aborted, uncommitted = aborted - empty, uncommitted - empty - aborted
@@ -63,7 +63,7 @@ def test_counts_are_what_a_set_says(sets: tuple[BitMap64, ...], start: int, end:
 async def watch(rig: Rig, topic: str) -> None:
     """Have a group that reads nothing, and therefore lags behind by all there is."""
     await rig.broker.groups.join("g", JoinRequest(client_id="a", topics=(topic,)))
-    await rig.broker.consume.poll(POLLING, "g", _member(rig), None, Demand(0, 1, 0))
+    await rig.broker.consume.poll(POLLING, "g", _member(rig), None, PollLimits(0, 1, 0))
 
 
 def _member(rig: Rig) -> str:
@@ -120,7 +120,7 @@ def test_what_was_settled_behind_marks_is_counted_once() -> None:
             await bank.publish(who, 0, value)
             await bank.tx.end(who, COMMIT)
         polled = await bank.rig.broker.consume.poll(
-            POLLING, "g", _member(bank.rig), None, Demand(10, 10_000, 0)
+            POLLING, "g", _member(bank.rig), None, PollLimits(10, 10_000, 0)
         )
         (part,) = polled.parts
         lags = []

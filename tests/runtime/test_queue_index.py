@@ -13,7 +13,7 @@ from goqueue.core.record.queue_rows import Delays, QueueRows
 from goqueue.core.record.repack import frame_drafts
 from goqueue.core.record.stamp import ProducerStamp
 from goqueue.runtime.queue.lane_counts import total_lanes
-from goqueue.runtime.queue.queue_index import QueueIndex
+from goqueue.runtime.queue.visibility import PartitionVisibility
 from goqueue.storage.disk import write_atomically
 from goqueue.storage.queue_blocks import SNAPSHOT_NAME
 from goqueue.testing.clock import FakeClock
@@ -41,7 +41,7 @@ async def publish(rig: Rig, messages: list[Draft], stamp: ProducerStamp | None =
     await rig.broker.topic("t").publish(PUBLISHING, 0, memoryview(frames))
 
 
-def queue_of(rig: Rig) -> QueueIndex:
+def queue_of(rig: Rig) -> PartitionVisibility:
     return rig.broker.topic("t").partition(0).queue
 
 
@@ -253,7 +253,7 @@ def test_a_million_delays_are_small_on_disk() -> None:
 def test_what_becomes_due_in_an_open_transaction_waits_for_its_end(*, is_commit: bool) -> None:
     """Nobody is told of an uncommitted message; the end tells of those whose time has come."""
     clock = FakeClock()
-    queue = QueueIndex(clock, life=1)
+    queue = PartitionVisibility(clock, life=1)
     due_ms = clock.due_ms() + np.array([50, 90_000])
     told: list[list[int]] = []
     queue.watch_due(lambda offsets: told.append(list(offsets)))

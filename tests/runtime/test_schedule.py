@@ -18,7 +18,7 @@ from goqueue.core.record.repack import frame_drafts
 from goqueue.runtime import broker as broker_module
 from goqueue.runtime.clock import SystemClock
 from goqueue.runtime.log import partition_snapshots
-from goqueue.runtime.queue.queue_index import QueueIndex
+from goqueue.runtime.queue.visibility import PartitionVisibility
 from goqueue.runtime.schedule.delays import CANCELLED, DELIVERED, PENDING
 from goqueue.runtime.schedule.timer import DueTimer
 from goqueue.testing.disk import CrashError
@@ -52,7 +52,7 @@ async def publish(rig: Rig, *delays_ms: int | None, number: int = 0, name: str =
     await rig.broker.topic("t").publish(PUBLISHING, number, memoryview(frame_drafts(drafts)))
 
 
-def queue_of(rig: Rig, number: int = 0) -> QueueIndex:
+def queue_of(rig: Rig, number: int = 0) -> PartitionVisibility:
     return rig.broker.topic("t").partition(number).queue
 
 
@@ -101,7 +101,7 @@ class Life:
         self.doubtful.remove(offset)
         self.due_ms[offset] = due_ms
 
-    def check(self, queue: QueueIndex) -> None:
+    def check(self, queue: PartitionVisibility) -> None:
         assert set(queue.cancelled) - self.doubtful == self.cancelled
         assert not set(queue.cancelled) & set(queue.hidden)
         for offset, due_ms in self.due_ms.items():
@@ -225,7 +225,7 @@ def test_the_timer_wakes_by_itself_and_only_when_needed() -> None:
     async def main() -> None:
         clock = SystemClock()
         timer = DueTimer(clock)
-        queue = QueueIndex(clock, life=1, timer=timer)
+        queue = PartitionVisibility(clock, life=1, timer=timer)
         woken = asyncio.get_running_loop().create_future()
         queue.watch_due(lambda due: woken.set_result((list(due), clock.due_ms())))
         timer.start()

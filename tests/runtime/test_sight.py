@@ -10,7 +10,7 @@ from goqueue.base.units import HOUR_MS
 from goqueue.core.record.message import Draft
 from goqueue.core.record.repack import frame_drafts
 from goqueue.runtime.log.fetch import Fetched, FetchPart, fetch
-from goqueue.runtime.log.sight import Lens, look, ranges_of
+from goqueue.runtime.log.isolation import Isolation, look, ranges_of
 from tests.runtime.grants import FETCHING, PUBLISHING
 from tests.runtime.rig import Rig, messages_in, run
 
@@ -45,7 +45,7 @@ async def fetch_one(
         [FetchPart(partition=0, offset=offset, end_offset=end)],
         bytes_max=100_000,
         wait_ms=0,
-        lens=Lens(show_delayed=show),
+        lens=Isolation(show_delayed=show),
     )
     assert isinstance(outcome, Fetched)
     return outcome

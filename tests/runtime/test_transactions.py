@@ -24,11 +24,11 @@ from goqueue.core.record.stamp import ProducerStamp
 from goqueue.core.tx.producer import ABORT, COMMIT, Identity
 from goqueue.runtime import broker as broker_module
 from goqueue.runtime.log.fetch import Fetched, FetchPart, fetch
+from goqueue.runtime.log.isolation import Isolation
 from goqueue.runtime.log.published import Published
-from goqueue.runtime.log.sight import Lens
 from goqueue.runtime.queue.consume import Settlement
 from goqueue.runtime.queue.leasing import Leased
-from goqueue.runtime.queue.polling import Demand
+from goqueue.runtime.queue.polling import PollLimits
 from goqueue.runtime.tx.transactions import Transactions
 from goqueue.testing.disk import CrashError
 from tests.runtime.grants import FETCHING, POLLING, PUBLISHING
@@ -124,7 +124,7 @@ class Bank:
                 [FetchPart(partition=partition, offset=offset)],
                 bytes_max=10_000,
                 wait_ms=0,
-                lens=Lens(is_committed=committed),
+                lens=Isolation(is_committed=committed),
             )
             assert isinstance(outcome, Fetched)
             messages = messages_in("accounts", partition, outcome.frames)
@@ -291,7 +291,7 @@ async def join(bank: Bank) -> str:
 
 async def lease(bank: Bank, member: str) -> list[Leased]:
     return (
-        await bank.rig.broker.consume.poll(POLLING, "g", member, None, Demand(100, 10_000, 0))
+        await bank.rig.broker.consume.poll(POLLING, "g", member, None, PollLimits(100, 10_000, 0))
     ).parts
 
 

@@ -25,8 +25,8 @@ from goqueue.core.tx.states import TxState
 from goqueue.runtime import broker as broker_module
 from goqueue.runtime import state_records
 from goqueue.runtime.log.fetch import Fetched, FetchPart, fetch
-from goqueue.runtime.log.sight import Lens
-from goqueue.runtime.queue.polling import Demand
+from goqueue.runtime.log.isolation import Isolation
+from goqueue.runtime.queue.polling import PollLimits
 from goqueue.testing.conservation_checker import ConservationChecker
 from goqueue.testing.disk import CrashError
 from tests.runtime.grants import FETCHING, POLLING, PUBLISHING
@@ -366,7 +366,7 @@ class Sink:
         if not isinstance(result, tuple):
             raise result
         self.conservation.sent(name, [result[1]])
-        polled = await broker.consume.poll(POLLING, "g", member, None, Demand(100, 10_000, 0))
+        polled = await broker.consume.poll(POLLING, "g", member, None, PollLimits(100, 10_000, 0))
         offsets = BitMap64()
         for part in polled.parts:
             self.conservation.delivered("g", name, set_of(part.order), part.failures)
@@ -451,7 +451,7 @@ class Sink:
             [FetchPart(partition=partition, offset=0)],
             bytes_max=1_000_000,
             wait_ms=0,
-            lens=Lens(is_committed=is_committed),
+            lens=Isolation(is_committed=is_committed),
         )
         assert isinstance(outcome, Fetched)
         found = messages_in("accounts", partition, outcome.frames)

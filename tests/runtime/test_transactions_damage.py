@@ -9,7 +9,7 @@ from goqueue.core.tx.producer import ABORT, COMMIT
 from goqueue.core.tx.states import TxState
 from goqueue.observability.events import LogEvent
 from goqueue.runtime import broker as broker_module
-from goqueue.runtime.tx import endings as tx_endings
+from goqueue.runtime.tx import finisher as tx_endings
 from goqueue.runtime.tx import strays
 from goqueue.storage.verify import Verification
 from tests.runtime.rig import run

@@ -24,7 +24,7 @@ from goqueue.core.tx.states import TxState
 from goqueue.runtime import broker as broker_module
 from goqueue.runtime import state_records
 from goqueue.runtime.log.published import Published
-from goqueue.runtime.tx import endings as tx_endings
+from goqueue.runtime.tx import finisher as tx_endings
 from goqueue.runtime.tx import transactions
 from goqueue.runtime.tx.transactions import Last, Transactions
 from goqueue.testing.disk import CrashError
@@ -108,7 +108,7 @@ async def _nothing(*_: object) -> None:
 
 def test_a_transaction_of_one_request_is_one_record(monkeypatch: pytest.MonkeyPatch) -> None:
     """That it began and how it ended are written together; where it goes on, it began by itself."""
-    monkeypatch.setattr(tx_endings.Endings, "finish", _nothing)
+    monkeypatch.setattr(tx_endings.TxFinisher, "finish", _nothing)
 
     async def main() -> None:
         bank = await Bank().open()

@@ -9,7 +9,7 @@ from goqueue.base.errors import StorageFailedError
 from goqueue.core.tx.producer import ABORT, COMMIT
 from goqueue.core.tx.states import TxState
 from goqueue.runtime import broker as broker_module
-from goqueue.runtime.tx import endings as tx_endings
+from goqueue.runtime.tx import finisher as tx_endings
 from goqueue.testing.disk import MemoryDisk
 from tests.runtime.rig import run
 from tests.runtime.test_transactions import Bank

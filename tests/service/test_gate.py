@@ -20,7 +20,7 @@ from goqueue.runtime.log.page import read_page
 from goqueue.runtime.log.plain import publish_plain
 from goqueue.runtime.log.topic import Topic
 from goqueue.runtime.queue.consume import Consumption
-from goqueue.runtime.queue.polling import Demand, Polling
+from goqueue.runtime.queue.polling import Polling, PollLimits
 from goqueue.runtime.tx.transactions import Transactions
 from goqueue.service import gate as gate_module
 from goqueue.service.gate import GRANTS_MAX, Gate, Session
@@ -195,6 +195,6 @@ def test_a_grant_for_something_else_is_no_grant() -> None:
     grant = Gate().admit(LOCAL, Deed.DESCRIBE_GROUP, ("g",))
 
     with pytest.raises(AssertionError, match="a grant to poll"):
-        asyncio.run(consume.poll(grant, "g", "m", None, Demand(1, 1, 0)))
+        asyncio.run(consume.poll(grant, "g", "m", None, PollLimits(1, 1, 0)))
     with pytest.raises(AssertionError, match="a grant to settle"):
         consume.begin_settle(grant, "g", "m", [])

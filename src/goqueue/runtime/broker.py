@@ -60,7 +60,7 @@ log = get_logger("goqueue.broker")
 
 
 class Broker:
-    """Opens a data directory and serves it until stopped. Lives in one event loop."""
+    """Opens a data directory and serves it until stopped. Runs in one event loop."""
 
     def __init__(
         self,

@@ -9,7 +9,7 @@ from pyroaring import BitMap64
 
 from goqueue.runtime.log.partition import Partition
 from goqueue.runtime.log.topic import Topic
-from goqueue.runtime.queue.queue_index import QueueIndex
+from goqueue.runtime.queue.visibility import PartitionVisibility
 
 
 def count_in_topic(topic: Topic) -> int:
@@ -23,7 +23,7 @@ def count_messages(partition: Partition) -> int:
 
 
 def count_between(
-    queue: QueueIndex, start: int, end: int, *, without: BitMap64 | None = None
+    queue: PartitionVisibility, start: int, end: int, *, without: BitMap64 | None = None
 ) -> int:
     """Return how many messages a half-open range holds, leaving out some offsets."""
     if start >= end:
@@ -36,7 +36,7 @@ def count_between(
     return count
 
 
-def absent_between(queue: QueueIndex, start: int, end: int) -> BitMap64:
+def absent_between(queue: PartitionVisibility, start: int, end: int) -> BitMap64:
     """Return the offsets of a half-open range where there is no message, or not yet."""
     found = BitMap64()
     for offsets in (queue.empty, queue.cancelled, queue.tx.aborted, queue.tx.uncommitted):
@@ -45,7 +45,7 @@ def absent_between(queue: QueueIndex, start: int, end: int) -> BitMap64:
     return found
 
 
-def _count_absent(queue: QueueIndex, start: int, end: int) -> int:
+def _count_absent(queue: PartitionVisibility, start: int, end: int) -> int:
     """Return at how many offsets of a range there is no message, or not yet.
 
     Sets are large and seldom overlap: only a cancelled message may be one of a transaction, too.
@@ -59,7 +59,7 @@ def _count_absent(queue: QueueIndex, start: int, end: int) -> int:
     return count
 
 
-def _count_absent_in(queue: QueueIndex, offsets: BitMap64) -> int:
+def _count_absent_in(queue: PartitionVisibility, offsets: BitMap64) -> int:
     """Return at how many of some offsets there is no message, or not yet."""
     apart = (queue.empty, queue.tx.aborted, queue.tx.uncommitted)
     rest = offsets - queue.cancelled if queue.cancelled else offsets

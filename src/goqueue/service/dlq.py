@@ -11,7 +11,7 @@ from goqueue.core.dlq.redrive import Kind, Order
 from goqueue.core.record.message import Draft, Message
 from goqueue.core.record.row import encode_row
 from goqueue.runtime.broker import Broker
-from goqueue.runtime.dlq.letters import Letter
+from goqueue.runtime.dlq.letters import DeadLetterRow
 from goqueue.runtime.dlq.reports import DeadLetterPage, RedriveProgress, Trial
 from goqueue.service.verb import Reply, RequestContext, verb
 from goqueue.wire import calls, dlq_calls
@@ -170,7 +170,7 @@ def _state(progress: RedriveProgress) -> dlq_calls.RedriveState:
     )
 
 
-def _frames(letters: Sequence[Letter]) -> tuple[list[int], list[bytes]]:
+def _frames(letters: Sequence[DeadLetterRow]) -> tuple[list[int], list[bytes]]:
     partitions = [int(letter.message.partition) for letter in letters]
     return partitions, [_frame(letter.message) for letter in letters]
 

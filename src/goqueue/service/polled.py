@@ -26,7 +26,7 @@ from goqueue.core.record.frame import CONTROL, Buffer, read_header
 from goqueue.core.record.message import PRIORITY_NAMES, Message, Priority
 from goqueue.core.record.row import Row
 from goqueue.core.tracing.traceparent import HEADER, traceparents_of
-from goqueue.runtime.queue.delivery_read import Apart
+from goqueue.runtime.queue.delivery_read import GatheredRows
 from goqueue.runtime.queue.leasing import Leased
 from goqueue.runtime.queue.polling import Polled
 from goqueue.wire.http.polling import PolledMessage, PollReply
@@ -70,7 +70,7 @@ class _Writer:
             message = msgspec.structs.replace(message, headers=row.headers_with_trace)
         self._write(message)
 
-    def take_apart(self, apart: Apart) -> None:
+    def take_apart(self, apart: GatheredRows) -> None:
         """Write the messages of a batch that lie far apart in the log."""
         if apart.offsets == self._order:
             self._write_rows(apart.batch, list_in(apart.offsets))

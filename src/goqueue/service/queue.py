@@ -11,7 +11,7 @@ from goqueue.core.record.frame import Buffer
 from goqueue.runtime.broker import Broker
 from goqueue.runtime.queue.consume import Settling
 from goqueue.runtime.queue.leasing import Leased
-from goqueue.runtime.queue.polling import Demand, Polled
+from goqueue.runtime.queue.polling import Polled, PollLimits
 from goqueue.service.settlements import place_of, settled_part, settlement_of
 from goqueue.service.verb import Begun, Reply, RequestContext, granted_verb, verb
 from goqueue.wire import calls, queue_calls
@@ -33,7 +33,7 @@ class Queue:
     @granted_verb(Deed.POLL)
     async def poll(self, grant: Grant, call: queue_calls.Poll, context: RequestContext) -> Reply:
         """Lease messages as frames, waiting a while for some to be ready."""
-        demand = Demand(call.limit, call.bytes_max, call.wait_ms, context.room)
+        demand = PollLimits(call.limit, call.bytes_max, call.wait_ms, context.room)
         # Another generation is told in the reply: what a member still owns it may go on reading.
         polled = await self._consume.poll(grant, call.group, call.member, None, demand)
         payload: list[Buffer] = []
@@ -50,14 +50,14 @@ class Queue:
         self, grant: Grant, call: queue_calls.Poll, context: RequestContext
     ) -> Polled | None:
         """Lease messages that are ready; None where there are none and a poll would wait."""
-        demand = Demand(call.limit, call.bytes_max, call.wait_ms, context.room)
+        demand = PollLimits(call.limit, call.bytes_max, call.wait_ms, context.room)
         generation = call.generation or None
         return await self._consume.poll_ready(grant, call.group, call.member, generation, demand)
 
     @granted_verb(Deed.POLL)
     async def lease(self, grant: Grant, call: queue_calls.Poll, context: RequestContext) -> Polled:
         """Lease messages, waiting a while for some; another generation than the call's fails."""
-        demand = Demand(call.limit, call.bytes_max, call.wait_ms, context.room)
+        demand = PollLimits(call.limit, call.bytes_max, call.wait_ms, context.room)
         generation = call.generation or None
         return await self._consume.poll(grant, call.group, call.member, generation, demand)
 

@@ -9,8 +9,8 @@ from goqueue.base.ids import Offset
 from goqueue.base.units import MiB
 from goqueue.runtime.broker import Broker
 from goqueue.runtime.log import fetch
+from goqueue.runtime.log.isolation import Isolation
 from goqueue.runtime.log.page import PIECE_BYTES, Page, read_page
-from goqueue.runtime.log.sight import Lens
 from goqueue.runtime.log.topic import Topic
 from goqueue.runtime.turns import Turns
 from goqueue.service.verb import Reply, RequestContext, failure_of, granted_verb
@@ -50,7 +50,7 @@ class Reading:
             bytes_max=min(call.bytes_max, sent_max),
             wait_ms=call.wait_ms,
             room=context.room,
-            lens=Lens(show_delayed=call.show_delayed, is_committed=call.is_committed),
+            lens=Isolation(show_delayed=call.show_delayed, is_committed=call.is_committed),
             in_place=in_place,
         )
         answers: list[calls.FetchedPart] = []
@@ -90,7 +90,7 @@ class Reading:
             offset=offset,
             count_max=count_max,
             bytes_max=call.bytes_max,
-            lens=Lens(show_delayed=call.show_delayed, is_committed=call.is_committed),
+            lens=Isolation(show_delayed=call.show_delayed, is_committed=call.is_committed),
             turns=turns,
         )
 

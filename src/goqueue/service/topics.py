@@ -7,7 +7,7 @@ import msgspec
 from goqueue.base.deeds import Deed
 from goqueue.base.names import is_internal
 from goqueue.runtime.broker import Broker
-from goqueue.runtime.log.sight import Lens
+from goqueue.runtime.log.isolation import Isolation
 from goqueue.runtime.log.topic import Topic
 from goqueue.runtime.message_counts import count_in_topic, count_messages
 from goqueue.service.verb import verb
@@ -62,7 +62,7 @@ class Topics:
     @verb(Deed.FIND_OFFSETS)
     async def offsets(self, call: calls.Offsets) -> calls.OffsetsReply:
         """Return the range of each partition, and where a time lies in it."""
-        lens = Lens(is_committed=call.is_committed)
+        lens = Isolation(is_committed=call.is_committed)
         parts = []
         for partition in self._broker.topic(call.topic).partitions:
             found = None

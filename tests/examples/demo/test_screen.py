@@ -13,10 +13,10 @@ from examples.demo.books import Check
 from examples.demo.errors import errors_of_children
 from examples.demo.report import Report
 from examples.demo.screen import draw, line_of, spark_line, tell_report
-from examples.demo.sight import GroupSight, Phase, Sight
+from examples.demo.sight import GroupSight, Phase, VisibleFrames
 from goqueue.spark.pipelines.state import QueryState
 
-BUSY = Sight(
+BUSY = VisibleFrames(
     phase=Phase.RUNNING,
     seconds=42.0,
     seconds_left=18.0,

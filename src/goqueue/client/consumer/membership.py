@@ -22,7 +22,7 @@ NOT_A_MEMBER: Final = (UnknownMemberError, GroupNotFoundError, StaleGenerationEr
 
 
 class Membership:
-    """A consumer's place in its group. Lives in the client's event loop."""
+    """A consumer's place in its group. Runs in the client's event loop."""
 
     def __init__(self, link: Link, options: ConsumerOptions, *, timeout_s: float) -> None:
         self.member_id = ""

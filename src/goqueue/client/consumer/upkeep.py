@@ -1,6 +1,6 @@
 """What goes on beside the handling of messages: heartbeats, settlements, extensions, hand-overs.
 
-Lives in the client's event loop, so that a handler that takes its time loses neither its place in
+Runs in the client's event loop, so that a handler that takes its time loses neither its place in
 the group nor the messages that wait behind it.
 """
 

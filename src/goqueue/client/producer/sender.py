@@ -17,7 +17,7 @@ INIT_SECONDS_MAX: Final = 5.0
 
 
 class Sender:
-    """Sends the batches of one producer. Lives in the event loop."""
+    """Sends the batches of one producer. Runs in the event loop."""
 
     def __init__(self, link: Link, outbox: Outbox[Pile]) -> None:
         self._link = link

@@ -1,6 +1,6 @@
 """One life of a transactional id: its identity, its open transaction, and a gatherer per topic.
 
-Lives in the client's event loop. Whatever leaves a doubt (an answer that was lost, numbers given
+Runs in the client's event loop. Whatever leaves a doubt (an answer that was lost, numbers given
 away and not used) is resolved by a new life before the next transaction begins.
 """
 

@@ -36,9 +36,9 @@ from goqueue.observability.dlq_metrics import DlqMeter
 from goqueue.observability.events import LogEvent
 from goqueue.observability.logging import get_logger
 from goqueue.runtime.clock import Clock
-from goqueue.runtime.dlq.moves import Hosted, Mover, Parcel
+from goqueue.runtime.dlq.moves import Hosted, MovedMessage, Mover
 from goqueue.runtime.log.topic import Topic
-from goqueue.runtime.queue.pluck import pluck
+from goqueue.runtime.queue.read_offsets import read_offsets
 from goqueue.runtime.tracing.moves import trace_on
 from goqueue.runtime.tracing.reader import find_callers
 
@@ -193,7 +193,7 @@ class _Burial:
         if not wanted:
             raise StorageFailedError("nobody can tell whether the last ones were written")
         partition = hosted.partition
-        plucked = await pluck(partition, wanted, end_offset=partition.log.end_offset)
+        plucked = await read_offsets(partition, wanted, end_offset=partition.log.end_offset)
         if plucked.gone:
             await self._drop(plucked.gone)
         if plucked.messages and not hosted.is_closed:
@@ -209,7 +209,7 @@ class _Burial:
         target = TopicPartition(dlq.record.name, number)
         # From here to the first step of the move nothing awaits: what is doomed stays so.
         dooms = hosted.ledger.dooms
-        parcels: list[Parcel] = []
+        parcels: list[MovedMessage] = []
         size = 0
         for message in messages:
             if message.offset not in dooms:
@@ -220,7 +220,7 @@ class _Burial:
             origin = origin_of(hosted.group, hosted.partition.name, message.offset)
             trace = trace_on(hosted.partition.trace, message, callers)
             draft = bury(message, self._story(message), origin=origin, trace=trace)
-            parcels.append(Parcel(message.offset, draft, target))
+            parcels.append(MovedMessage(message.offset, draft, target))
         reasons = {parcel.offset: dooms[parcel.offset].reason for parcel in parcels}
         delivered = await owner.mover.move(hosted, parcels)
         moved = Counter(reasons[offset] for offset in reasons if offset in delivered.offsets)

@@ -12,11 +12,11 @@ from goqueue.base.limits import DLQ_SCAN_MESSAGES_MAX, MOVE_MESSAGES_MAX
 from goqueue.core.dlq.filter import Filter
 from goqueue.core.dlq.record import Story, read_story, redrives_of
 from goqueue.core.record.message import Message
-from goqueue.runtime.dlq.shelf import Shelf
-from goqueue.runtime.queue.pluck import pluck
+from goqueue.runtime.dlq.dead_letter_index import DeadLetterIndex
+from goqueue.runtime.queue.read_offsets import read_offsets
 
 
-class Letter(NamedTuple):
+class DeadLetterRow(NamedTuple):
     """A dead letter."""
 
     message: Message
@@ -31,7 +31,9 @@ class Letter(NamedTuple):
 class Search:
     """Goes through shelves in order and yields the letters that are meant."""
 
-    def __init__(self, shelves: Sequence[Shelf], wanted: Filter, *, from_offset: int = 0) -> None:
+    def __init__(
+        self, shelves: Sequence[DeadLetterIndex], wanted: Filter, *, from_offset: int = 0
+    ) -> None:
         self._shelves = shelves
         self._wanted = wanted
         self._from_offset = from_offset
@@ -39,7 +41,7 @@ class Search:
         self.is_cut = False
         """Whether it ended before it had seen everything."""
 
-    async def letters(self) -> AsyncGenerator[Letter, None]:
+    async def letters(self) -> AsyncGenerator[DeadLetterRow, None]:
         """Yield what is meant, until everything or as much as may be was looked at."""
         for shelf in self._shelves:
             async with aclosing(letters_on(shelf, from_offset=self._from_offset)) as letters:
@@ -52,16 +54,18 @@ class Search:
                         yield letter
 
 
-async def letters_on(shelf: Shelf, *, from_offset: int = 0) -> AsyncGenerator[Letter, None]:
+async def letters_on(
+    shelf: DeadLetterIndex, *, from_offset: int = 0
+) -> AsyncGenerator[DeadLetterRow, None]:
     """Yield what is on a shelf now, from an offset on."""
     left = shelf.left(from_offset=from_offset)
     end = Offset(left.max() + 1) if left else Offset(0)
     while left:
         wanted = first_of(left, MOVE_MESSAGES_MAX)
-        plucked = await pluck(shelf.partition, wanted, end_offset=end)
+        plucked = await read_offsets(shelf.partition, wanted, end_offset=end)
         for message in plucked.messages:
             if not shelf.ledger.is_settled(message.offset):
-                yield Letter(message, read_story(message.headers))
+                yield DeadLetterRow(message, read_story(message.headers))
         left.remove_range(left.min(), min(plucked.next_offset, wanted.max() + 1))
         # Others get their turn, however much of it is in memory.
         await asyncio.sleep(0)

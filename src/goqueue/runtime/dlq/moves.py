@@ -66,7 +66,7 @@ class Hosted(Protocol):
         ...
 
 
-class Parcel(NamedTuple):
+class MovedMessage(NamedTuple):
     """A message that is to be moved, as it shall be, and where to."""
 
     offset: Offset
@@ -84,7 +84,7 @@ class Delivered(NamedTuple):
 class _Share:
     """The parcels for one partition."""
 
-    def __init__(self, topic: Topic, partition: Partition, parcels: Sequence[Parcel]) -> None:
+    def __init__(self, topic: Topic, partition: Partition, parcels: Sequence[MovedMessage]) -> None:
         self.topic = topic
         self.partition = partition
         self.parcels = parcels
@@ -130,7 +130,7 @@ class Mover:
         self._clock = clock
 
     async def move(
-        self, hosted: Hosted, parcels: Sequence[Parcel], *, reason: str = ""
+        self, hosted: Hosted, parcels: Sequence[MovedMessage], *, reason: str = ""
     ) -> Delivered:
         """Move messages that are neither settled nor leased; a target that fails keeps its own."""
         shares, errors = self._share(parcels)
@@ -151,8 +151,8 @@ class Mover:
         await _finish(hosted, moved)
         return Delivered(moved, errors)
 
-    def _share(self, parcels: Sequence[Parcel]) -> tuple[list[_Share], list[GoQueueError]]:
-        by_target: dict[TopicPartition, list[Parcel]] = {}
+    def _share(self, parcels: Sequence[MovedMessage]) -> tuple[list[_Share], list[GoQueueError]]:
+        by_target: dict[TopicPartition, list[MovedMessage]] = {}
         for parcel in parcels:
             by_target.setdefault(parcel.target, []).append(parcel)
         shares: list[_Share] = []

@@ -27,12 +27,12 @@ from goqueue.observability.dlq_metrics import DlqMeter
 from goqueue.observability.events import LogEvent
 from goqueue.observability.logging import get_logger
 from goqueue.runtime.clock import Clock
+from goqueue.runtime.dlq.dead_letter_index import DeadLetterIndex, DeadLetterIndexes
 from goqueue.runtime.dlq.dead_letters import Sleep, Topics, sleep_ms
-from goqueue.runtime.dlq.letters import Letter, Search
+from goqueue.runtime.dlq.letters import DeadLetterRow, Search
 from goqueue.runtime.dlq.moves import Mover
 from goqueue.runtime.dlq.redrive_run import HostedBook, Run
 from goqueue.runtime.dlq.reports import DeadLetterPage, RedriveProgress, Summary, Trial, oldest_us
-from goqueue.runtime.dlq.shelf import Shelf, Shelves
 from goqueue.runtime.log.topic import Topic
 from goqueue.runtime.machine import MachineHost, StateJournal, forget, homes_in
 
@@ -45,7 +45,7 @@ log = get_logger("goqueue.dlq")
 
 
 class Redrives:
-    """Everything people do with dead letters. Lives in the broker's event loop."""
+    """Everything people do with dead letters. Runs in the broker's event loop."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class Redrives:
         self._clock = clock
         self._meter = meter
         self.sleep = sleep
-        self.shelves = Shelves(names, state=state)
+        self.shelves = DeadLetterIndexes(names, state=state)
         self._books: dict[TopicName, tuple[Topic, HostedBook]] = {}
         self._runs: dict[TopicName, tuple[Run, asyncio.Task[None]]] = {}
         self._is_stopped = False
@@ -208,11 +208,11 @@ class Redrives:
             raise InvalidRequestError("offset: needs a partition")
         if topic is None:
             return DeadLetterPage([], 0, is_cut=False)
-        shelves: Sequence[Shelf] = self.shelves.of(topic)
+        shelves: Sequence[DeadLetterIndex] = self.shelves.of(topic)
         if partition is not None:
             shelves = shelves[partition : partition + 1]
         search = Search(shelves, wanted, from_offset=from_offset)
-        letters: list[Letter] = []
+        letters: list[DeadLetterRow] = []
         size = 0
         async with aclosing(search.letters()) as found:
             async for letter in found:
@@ -233,7 +233,7 @@ class Redrives:
             return Trial(0, 0, 0, [], is_cut=False)
         search = Search(self.shelves.of(topic), Filter())
         matched = unmatched = skipped = 0
-        sample: list[Letter] = []
+        sample: list[DeadLetterRow] = []
         async for letter in search.letters():
             if not order.filter.matches(letter.message, letter.story):
                 unmatched += 1

@@ -31,12 +31,12 @@ from goqueue.observability.dlq_metrics import DlqMeter
 from goqueue.observability.events import LogEvent
 from goqueue.observability.logging import get_logger
 from goqueue.runtime.clock import Clock
+from goqueue.runtime.dlq.dead_letter_index import DeadLetterIndex
 from goqueue.runtime.dlq.dead_letters import Sleep, Topics
-from goqueue.runtime.dlq.letters import Letter, first_of
-from goqueue.runtime.dlq.moves import Mover, Parcel
-from goqueue.runtime.dlq.shelf import Shelf
+from goqueue.runtime.dlq.letters import DeadLetterRow, first_of
+from goqueue.runtime.dlq.moves import MovedMessage, Mover
 from goqueue.runtime.machine import MachineHost
-from goqueue.runtime.queue.pluck import pluck
+from goqueue.runtime.queue.read_offsets import read_offsets
 from goqueue.runtime.tracing.moves import trace_on
 from goqueue.runtime.tracing.reader import find_callers
 
@@ -55,7 +55,7 @@ class HostedBook:
         source: TopicName,
         host: MachineHost[Event],
         book: RedriveBook,
-        shelves: Sequence[Shelf],
+        shelves: Sequence[DeadLetterIndex],
     ) -> None:
         self.source = source
         self.host = host
@@ -77,7 +77,7 @@ class _Batch:
     """What a job does with a few letters of one shelf."""
 
     def __init__(self) -> None:
-        self.letters: list[Letter] = []
+        self.letters: list[DeadLetterRow] = []
         self.unmatched = 0
         self.skipped = 0
         self.next_offset = Offset(0)
@@ -156,7 +156,7 @@ class Run:
             await self._sleep(min(duration_ms, SLEEP_MS_MAX))
             duration_ms -= SLEEP_MS_MAX
 
-    async def _step(self, number: int, shelf: Shelf, unknown: BitMap64) -> bool:
+    async def _step(self, number: int, shelf: DeadLetterIndex, unknown: BitMap64) -> bool:
         """Work on one batch of a shelf; tell whether the shelf is done."""
         job = self._hosted.book.get(self._id)
         start, end = job.positions[number], job.ends[number]
@@ -167,11 +167,11 @@ class Run:
             self._advance(number, end, unmatched=0, skipped=0)
             return True
         wanted = first_of(left, MOVE_MESSAGES_MAX)
-        plucked = await pluck(shelf.partition, wanted, end_offset=Offset(end))
+        plucked = await read_offsets(shelf.partition, wanted, end_offset=Offset(end))
         if plucked.gone:
             await shelf.drop(plucked.gone, GONE)
         read = [
-            Letter(message, read_story(message.headers))
+            DeadLetterRow(message, read_story(message.headers))
             for message in plucked.messages
             if not shelf.ledger.is_settled(message.offset)
         ]
@@ -186,7 +186,7 @@ class Run:
         await asyncio.sleep(0)
         return False
 
-    def _choose(self, letters: Sequence[Letter], next_offset: Offset) -> _Batch:
+    def _choose(self, letters: Sequence[DeadLetterRow], next_offset: Offset) -> _Batch:
         """Return what goes now: what is meant, as far as the pace and the size of a batch allow."""
         batch = _Batch()
         batch.next_offset = next_offset
@@ -207,7 +207,7 @@ class Run:
             batch.letters.append(letter)
         return batch
 
-    async def _take(self, shelf: Shelf, letters: Sequence[Letter]) -> None:
+    async def _take(self, shelf: DeadLetterIndex, letters: Sequence[DeadLetterRow]) -> None:
         offsets = BitMap64([letter.message.offset for letter in letters])
         match self._order.kind:
             case Kind.PURGE:
@@ -215,14 +215,14 @@ class Run:
             case Kind.REDRIVE:
                 await self._send_back(shelf, letters)
 
-    async def _send_back(self, shelf: Shelf, letters: Sequence[Letter]) -> None:
+    async def _send_back(self, shelf: DeadLetterIndex, letters: Sequence[DeadLetterRow]) -> None:
         offsets = BitMap64([letter.message.offset for letter in letters])
         callers = await find_callers(shelf.partition, offsets)
         target = self._topics.topic(self._order.target)
         count = len(target.partitions)
         now_us = self._clock.now_us()
         parcels = [
-            Parcel(
+            MovedMessage(
                 letter.message.offset,
                 revive(
                     letter.message,
@@ -239,7 +239,7 @@ class Run:
         for error in delivered.errors:
             raise error
 
-    def _place(self, letter: Letter, count: int) -> PartitionId:
+    def _place(self, letter: DeadLetterRow, count: int) -> PartitionId:
         """Return the partition of a letter: the one it came from, that of its key, or in turn."""
         message, story = letter
         # A story without a reason is none of ours; one without a topic had no room for it.

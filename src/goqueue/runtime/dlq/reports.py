@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 from goqueue.base.ids import Offset, TopicName
 from goqueue.core.dlq.redrive import Job
-from goqueue.runtime.dlq.letters import Letter, first_of
-from goqueue.runtime.dlq.shelf import Shelf
-from goqueue.runtime.queue.pluck import pluck
+from goqueue.runtime.dlq.dead_letter_index import DeadLetterIndex
+from goqueue.runtime.dlq.letters import DeadLetterRow, first_of
+from goqueue.runtime.queue.read_offsets import read_offsets
 
 
 class Summary(NamedTuple):
@@ -30,7 +30,7 @@ class RedriveProgress(NamedTuple):
 class DeadLetterPage(NamedTuple):
     """Some dead letters; more may follow."""
 
-    letters: list[Letter]
+    letters: list[DeadLetterRow]
     depth: int
     is_cut: bool
 
@@ -41,14 +41,14 @@ class Trial(NamedTuple):
     matched: int
     unmatched: int
     skipped: int
-    sample: list[Letter]
+    sample: list[DeadLetterRow]
     is_cut: bool
 
 
-async def oldest_us(shelf: Shelf) -> int | None:
+async def oldest_us(shelf: DeadLetterIndex) -> int | None:
     """Return when the first of the dead letters of a partition died."""
     left = first_of(shelf.left(), 1)
     if not left:
         return None
-    plucked = await pluck(shelf.partition, left, end_offset=Offset(left.max() + 1))
+    plucked = await read_offsets(shelf.partition, left, end_offset=Offset(left.max() + 1))
     return plucked.messages[0].timestamp_us if plucked.messages else None

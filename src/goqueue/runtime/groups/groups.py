@@ -55,7 +55,7 @@ class Counts(Mapping[TopicName, int]):
 
 
 class Groups:
-    """Hosts one decider per group. Lives in the broker's event loop."""
+    """Hosts one decider per group. Runs in the broker's event loop."""
 
     def __init__(
         self,

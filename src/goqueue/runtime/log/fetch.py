@@ -15,8 +15,8 @@ from goqueue.base.ids import Offset, PartitionId
 from goqueue.base.limits import HIDDEN_RANGES_MAX
 from goqueue.base.units import KiB
 from goqueue.core.record.hole import empty_offsets
+from goqueue.runtime.log.isolation import PLAIN, Isolation, hidden_ranges, look, ranges_of
 from goqueue.runtime.log.partition import Partition
-from goqueue.runtime.log.sight import PLAIN, Lens, left_out, look, ranges_of
 from goqueue.runtime.log.topic import Topic
 from goqueue.runtime.turns import TURN_MESSAGES
 from goqueue.storage.log_notes import Gap
@@ -85,7 +85,7 @@ class Room(Protocol):
         ...
 
 
-class _Boundless:
+class _NoBudget:
     """All the room in the world."""
 
     async def turn(self) -> None:
@@ -98,17 +98,17 @@ class _Boundless:
         pass
 
 
-BOUNDLESS: Final = _Boundless()
+BOUNDLESS: Final = _NoBudget()
 
 
-class _Asking(NamedTuple):
+class _FetchRequest(NamedTuple):
     """One request."""
 
     topic: Topic
     parts: Sequence[FetchPart]
     bytes_max: int
     room: Room
-    lens: Lens
+    lens: Isolation
     in_place: int
 
 
@@ -120,7 +120,7 @@ async def fetch(
     bytes_max: int,
     wait_ms: int,
     room: Room = BOUNDLESS,
-    lens: Lens = PLAIN,
+    lens: Isolation = PLAIN,
     in_place: int = 0,
 ) -> list[Outcome]:
     """Return what each partition has; wait up to ``wait_ms`` while none has anything to say.
@@ -131,7 +131,7 @@ async def fetch(
     started = time.perf_counter()
     # What of a compacted topic is counted as read must be looked at.
     in_place = 0 if topic.settings.is_compacted else in_place
-    asking = _Asking(topic, parts, bytes_max, room, lens, in_place)
+    asking = _FetchRequest(topic, parts, bytes_max, room, lens, in_place)
     outcomes = await _fetch_all(asking)
     if wait_ms > 0 and not _have_news(asking, outcomes):
         outcomes = await _wait(asking, wait_ms=wait_ms)
@@ -147,7 +147,7 @@ async def fetch(
     return outcomes
 
 
-async def _wait(asking: _Asking, *, wait_ms: int) -> list[Outcome]:
+async def _wait(asking: _FetchRequest, *, wait_ms: int) -> list[Outcome]:
     loop = asyncio.get_running_loop()
     deadline = loop.time() + wait_ms / 1_000
     partitions = [asking.topic.partition(part.partition) for part in asking.parts]
@@ -169,7 +169,7 @@ async def _wait(asking: _Asking, *, wait_ms: int) -> list[Outcome]:
                 partition.unwatch(watch)
 
 
-async def _fetch_all(asking: _Asking) -> list[Outcome]:
+async def _fetch_all(asking: _FetchRequest) -> list[Outcome]:
     outcomes: list[Outcome] = []
     if _is_much(asking):
         await asking.room.turn()
@@ -192,7 +192,7 @@ async def _fetch_all(asking: _Asking) -> list[Outcome]:
     return outcomes
 
 
-def _is_much(asking: _Asking) -> bool:
+def _is_much(asking: _FetchRequest) -> bool:
     """Tell whether so much lies there that reading it keeps others waiting."""
     partitions = asking.topic.partitions
     for part in asking.parts:
@@ -203,7 +203,7 @@ def _is_much(asking: _Asking) -> bool:
 
 
 async def _fetch_one(
-    asking: _Asking, partition: Partition, part: FetchPart, bytes_max: int, ranges_max: int
+    asking: _FetchRequest, partition: Partition, part: FetchPart, bytes_max: int, ranges_max: int
 ) -> Fetched:
     offset = Offset(part.offset)
     partition.check_offset(offset)
@@ -234,7 +234,7 @@ async def _fetch_one(
 
 @fast_path(of="Partition.read", bench="read", test="tests/client/test_in_place.py")
 def _extents(
-    asking: _Asking, partition: Partition, offset: Offset, end: Offset, bytes_max: int
+    asking: _FetchRequest, partition: Partition, offset: Offset, end: Offset, bytes_max: int
 ) -> tuple[Found, ...]:
     """Return where frames lie, as long as they are worth it and nothing in them is hidden.
 
@@ -246,7 +246,7 @@ def _extents(
         if extent.size < EXTENT_BYTES_MIN or extent.file.handle is None:
             break
         first = extent.first_offset
-        hidden, aborted = left_out(partition.queue, first, extent.next_offset, asking.lens)
+        hidden, aborted = hidden_ranges(partition.queue, first, extent.next_offset, asking.lens)
         ranges = [] if aborted is None else ranges_of(aborted, first)
         if hidden is not None or len(ranges) > HIDDEN_RANGES_MAX:
             break
@@ -261,7 +261,7 @@ def _memory(fetched: Fetched) -> int:
     return memoryview(fetched.frames.obj).nbytes
 
 
-def _have_news(asking: _Asking, outcomes: Sequence[Outcome]) -> bool:
+def _have_news(asking: _FetchRequest, outcomes: Sequence[Outcome]) -> bool:
     return any(map(_has_news, asking.parts, outcomes))
 
 

@@ -16,8 +16,8 @@ from goqueue.core.record.columns import messages_of
 from goqueue.core.record.frame import CONTROL, FrameHeader, read_header
 from goqueue.core.record.message import Message
 from goqueue.core.record.row import Row
+from goqueue.runtime.log.isolation import PLAIN, Isolation, VisibleFrames, look
 from goqueue.runtime.log.partition import Partition
-from goqueue.runtime.log.sight import PLAIN, Lens, Sight, look
 from goqueue.runtime.log.topic import Topic
 from goqueue.runtime.turns import TURN_MESSAGES, Turns
 from goqueue.storage.log_notes import Gap
@@ -54,7 +54,7 @@ async def read_page(
     offset: Offset,
     count_max: int,
     bytes_max: int,
-    lens: Lens = PLAIN,
+    lens: Isolation = PLAIN,
     turns: Turns | None = None,
 ) -> Page:
     """Return what lies at an offset and behind it, beginning at the earliest that is still there.
@@ -92,7 +92,7 @@ class _Reading:
         *,
         count_max: int,
         bytes_max: int,
-        lens: Lens,
+        lens: Isolation,
     ) -> None:
         self._partition = partition
         self._lens = lens
@@ -142,7 +142,7 @@ class _Reading:
             if self.next_offset <= offset:
                 return
 
-    def _note_hidden(self, sight: Sight) -> None:
+    def _note_hidden(self, sight: VisibleFrames) -> None:
         """Keep what was left out before the place where the page ends."""
         for start, end in sight.hidden:
             if start < self.next_offset:

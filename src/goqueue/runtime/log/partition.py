@@ -30,7 +30,7 @@ from goqueue.runtime.log.leadership import Leadership, Role
 from goqueue.runtime.log.partition_snapshots import PartitionSnapshots
 from goqueue.runtime.log.partition_state import recover_state
 from goqueue.runtime.machine import Waiters, unawaited
-from goqueue.runtime.queue.queue_index import QueueIndex
+from goqueue.runtime.queue.visibility import PartitionVisibility
 from goqueue.runtime.tracing.partition_trace import PartitionTrace, Traced
 from goqueue.storage.disk import Disk
 from goqueue.storage.log_reader import LogReader, Piece
@@ -55,7 +55,7 @@ class Partition:
         *,
         committer: Committer,
         meter: TopicMeter,
-        queue: QueueIndex,
+        queue: PartitionVisibility,
     ) -> None:
         self._disk = disk
         self._meter = meter

@@ -11,8 +11,8 @@ from goqueue.core.producers.ledger import ProducerLedger
 from goqueue.observability.events import LogEvent
 from goqueue.observability.logging import get_logger
 from goqueue.runtime.log.producer_snapshot import encode_snapshot, write_snapshot
-from goqueue.runtime.queue.queue_index import QueueIndex
 from goqueue.runtime.queue.queue_snapshot import encode_queue
+from goqueue.runtime.queue.visibility import PartitionVisibility
 from goqueue.storage import queue_blocks
 from goqueue.storage.disk import Disk
 
@@ -27,7 +27,7 @@ class PartitionSnapshots:
     """Counts what was appended since the last snapshots, and makes new ones."""
 
     def __init__(
-        self, disk: Disk, directory: str, ledger: ProducerLedger, queue: QueueIndex
+        self, disk: Disk, directory: str, ledger: ProducerLedger, queue: PartitionVisibility
     ) -> None:
         self._disk = disk
         self._directory = directory

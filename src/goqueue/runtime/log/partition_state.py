@@ -11,8 +11,8 @@ from goqueue.core.record.hole import hole_rows
 from goqueue.core.record.queue_rows import rows_of_frame
 from goqueue.core.tx.frames import note_messages
 from goqueue.runtime.log.producer_snapshot import appended, read_ledger
-from goqueue.runtime.queue.queue_index import QueueIndex
 from goqueue.runtime.queue.queue_snapshot import restore_snapshot
+from goqueue.runtime.queue.visibility import PartitionVisibility
 from goqueue.storage.disk import Disk
 from goqueue.storage.partition_log import PartitionLog
 
@@ -20,7 +20,7 @@ OFFSET_MAX: Final = 2**63
 
 
 def recover_state(
-    disk: Disk, directory: str, log: PartitionLog, queue: QueueIndex
+    disk: Disk, directory: str, log: PartitionLog, queue: PartitionVisibility
 ) -> ProducerLedger:
     """Fill the queue index and return the ledger: snapshots, then one pass over what came later.
 
@@ -45,7 +45,9 @@ def recover_state(
     return ledger
 
 
-def note_frame(queue: QueueIndex, header: FrameHeader, frame: memoryview) -> Control | None:
+def note_frame(
+    queue: PartitionVisibility, header: FrameHeader, frame: memoryview
+) -> Control | None:
     """Take what the queue wants to know of a frame of the log; return which transaction it ends."""
     if header.flags & CONTROL:
         rows = hole_rows(header, frame[-header.value_size :]) if header.is_hole else 1

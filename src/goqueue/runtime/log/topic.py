@@ -33,8 +33,8 @@ from goqueue.observability.metrics import Metrics
 from goqueue.runtime.ballast import Ballast
 from goqueue.runtime.clock import Clock
 from goqueue.runtime.log.acks import sync_all
+from goqueue.runtime.log.append_guard import AppendGuard
 from goqueue.runtime.log.draft_shares import publish_drafts
-from goqueue.runtime.log.gate import Gate
 from goqueue.runtime.log.partition import Partition
 from goqueue.runtime.log.places import known_rows
 from goqueue.runtime.log.producer_ids import ProducerIds
@@ -57,7 +57,7 @@ class Topic:
         producer_ids: ProducerIds,
         metrics: Metrics,
         ballast: Ballast | None = None,
-        gate: Gate | None = None,
+        gate: AppendGuard | None = None,
     ) -> None:
         self.record = record
         self._clock = clock

@@ -12,7 +12,7 @@ from goqueue.runtime.clock import Clock
 from goqueue.runtime.commit import Committer
 from goqueue.runtime.log.dedup_recall import recall
 from goqueue.runtime.log.partition import Partition, directory_of
-from goqueue.runtime.queue.queue_index import QueueIndex, Timer
+from goqueue.runtime.queue.visibility import PartitionVisibility, Timer
 from goqueue.storage.disk import Disk
 
 PARTITIONS_AT_ONCE: Final = 16
@@ -96,7 +96,7 @@ class TopicOpening:
             self.record.settings,
             committer=self._committer,
             meter=self._meter,
-            queue=QueueIndex(self._clock, life=self.record.created_ms),
+            queue=PartitionVisibility(self._clock, life=self.record.created_ms),
         )
         window_ms = self.record.settings.dedup_window_ms
         remembered = list(recall(partition, self._clock, window_ms)) if window_ms else []

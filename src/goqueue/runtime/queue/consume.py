@@ -67,7 +67,7 @@ class Settling(NamedTuple):
 
 
 class Consumption:
-    """The queue side of a broker. Lives in its event loop."""
+    """The queue side of a broker. Runs in its event loop."""
 
     def __init__(
         self,

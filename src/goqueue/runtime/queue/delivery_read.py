@@ -42,7 +42,7 @@ RUN_NUMBERS: Final = 2
 READ_BYTES_MIN: Final = 32 * KiB
 
 
-class Apart(NamedTuple):
+class GatheredRows(NamedTuple):
     """Messages that lie apart from one another in the log, as one batch of their own."""
 
     batch: pa.RecordBatch
@@ -69,7 +69,7 @@ class FoundMessages(NamedTuple):
     offsets: BitMap64
     gone: BitMap64
     expired: BitMap64
-    apart: Apart | None
+    apart: GatheredRows | None
 
 
 class Gathered:
@@ -106,7 +106,7 @@ class Gathered:
         self._size += size
         return size
 
-    def finish(self, order: Written | None) -> Apart | None:
+    def finish(self, order: Written | None) -> GatheredRows | None:
         """Return what was taken as one batch; ``order`` are its offsets where they are known."""
         if not self._batches:
             return None
@@ -117,7 +117,7 @@ class Gathered:
             # It would keep the whole frame it lies in.
             batch = alone(batch)
         offsets = order or written_in(np.concatenate(self._offsets))
-        return Apart(batch, self._column_set, offsets, self._size)
+        return GatheredRows(batch, self._column_set, offsets, self._size)
 
 
 class PickReader:
@@ -160,7 +160,7 @@ class PickReader:
             gone = (self._pick.offsets & self._looked) - found - self._expired
         return FoundMessages(self._frames, found, gone, self._expired, self._finish_gathered())
 
-    def _finish_gathered(self) -> Apart | None:
+    def _finish_gathered(self) -> GatheredRows | None:
         order = self._pick.order
         # Packed or one run, an order is ascending, as is what was gathered.
         is_ascending = isinstance(order, bytes) or len(order) == RUN_NUMBERS

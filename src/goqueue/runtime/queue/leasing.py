@@ -36,7 +36,7 @@ from goqueue.core.record.frame import Buffer
 from goqueue.runtime.clock import Clock
 from goqueue.runtime.groups.hosted_group import HostedGroup
 from goqueue.runtime.log.partition import Partition
-from goqueue.runtime.queue.delivery_read import Apart, FoundMessages, PickReader, read_keys
+from goqueue.runtime.queue.delivery_read import FoundMessages, GatheredRows, PickReader, read_keys
 from goqueue.runtime.queue.hosted_ledger import HostedLedger
 from goqueue.runtime.queue.ledgers import Ledgers
 from goqueue.runtime.queue.recent_pieces import RecentPieces
@@ -57,7 +57,7 @@ class Leased(NamedTuple):
     frames: list[Buffer]
     order: Written
     failures: dict[int, int]
-    apart: Apart | None = None
+    apart: GatheredRows | None = None
     traced: Written = b""
     """Runs of those that are traced and whose sender gave no trace; ``tag`` makes one for them."""
     tag: int = 0
@@ -90,7 +90,7 @@ class Leased(NamedTuple):
         return self.frames if self.apart is None else [*self.frames, self.apart.frame()]
 
 
-class Wish(NamedTuple):
+class LeaseRequest(NamedTuple):
     """Who wants messages, and how many and how large they may be."""
 
     group: HostedGroup
@@ -133,7 +133,7 @@ class Leasing:
         for partition in partitions:
             self._recent.forget(partition)
 
-    def room(self, wish: Wish) -> int:
+    def room(self, wish: LeaseRequest) -> int:
         """Return how many more messages a member may hold, what it asked for at most."""
         held = sum(
             hosted.ledger.leases.in_flight(wish.member)
@@ -141,7 +141,7 @@ class Leasing:
         )
         return min(wish.limit, wish.group.options.max_in_flight - held)
 
-    async def lease(self, hosted: HostedLedger, wish: Wish) -> Leased | None:
+    async def lease(self, hosted: HostedLedger, wish: LeaseRequest) -> Leased | None:
         """Lease what is ready in a partition; None if nothing is."""
         async with hosted.turn:
             for _ in range(TRIES_MAX):
@@ -160,7 +160,9 @@ class Leasing:
                     return None
         return None
 
-    async def _find(self, hosted: HostedLedger, wish: Wish) -> tuple[Pick, FoundMessages] | bool:
+    async def _find(
+        self, hosted: HostedLedger, wish: LeaseRequest
+    ) -> tuple[Pick, FoundMessages] | bool:
         """Return messages that are ready, or whether trying again would bring none either."""
         ledger = hosted.ledger
         if (
@@ -184,7 +186,7 @@ class Leasing:
         return (pick, found) if ledger.resets == resets else False
 
     def _choose(
-        self, hosted: HostedLedger, wish: Wish, pick: Pick, found: FoundMessages
+        self, hosted: HostedLedger, wish: LeaseRequest, pick: Pick, found: FoundMessages
     ) -> _Chosen:
         """Decide about a lease of what was found and may still be had."""
         ledger = hosted.ledger
@@ -214,13 +216,13 @@ class Leasing:
         traced, tag = _traces(hosted, nonce)
         return Leased(name, nonce, frames, chosen.order, failures, found.apart, traced, tag)
 
-    def _may_lease(self, hosted: HostedLedger, wish: Wish) -> bool:
+    def _may_lease(self, hosted: HostedLedger, wish: LeaseRequest) -> bool:
         """Tell whether the member is still there and the partition still its own."""
         if hosted.is_closed or wish.member not in wish.group.members:
             return False
         return hosted.partition.name in wish.group.partitions_of(wish.member)
 
-    async def _read(self, hosted: HostedLedger, pick: Pick, wish: Wish) -> FoundMessages:
+    async def _read(self, hosted: HostedLedger, pick: Pick, wish: LeaseRequest) -> FoundMessages:
         if not pick.offsets:
             return FoundMessages([], BitMap64(), BitMap64(), BitMap64(), None)
         reader = PickReader(self._recent, hosted.partition, pick, bytes_max=wish.bytes_max)

@@ -40,7 +40,7 @@ log = get_logger("goqueue.delivery")
 
 
 class Ledgers:
-    """Hosts ledgers and watches the time for them. Lives in the broker's event loop."""
+    """Hosts ledgers and watches the time for them. Runs in the broker's event loop."""
 
     def __init__(
         self,

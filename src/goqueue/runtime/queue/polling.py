@@ -20,7 +20,7 @@ from goqueue.runtime.log.fetch import BOUNDLESS, Room
 from goqueue.runtime.log.topic import Topic
 from goqueue.runtime.machine import StateJournal, Waiters
 from goqueue.runtime.queue.hosted_ledger import HostedLedger
-from goqueue.runtime.queue.leasing import Leased, Leasing, Wish
+from goqueue.runtime.queue.leasing import Leased, LeaseRequest, Leasing
 from goqueue.runtime.queue.ledgers import Ledgers
 
 
@@ -32,7 +32,7 @@ class Polled(NamedTuple):
     parts: list[Leased]
 
 
-class Demand(NamedTuple):
+class PollLimits(NamedTuple):
     """What a member asks for, and the memory there is for it."""
 
     limit: int
@@ -85,7 +85,7 @@ class Polling:
         self._leasing.forget(topic.partitions)
 
     async def poll(
-        self, grant: Grant, group: str, member: str, generation: int | None, demand: Demand
+        self, grant: Grant, group: str, member: str, generation: int | None, demand: PollLimits
     ) -> Polled:
         """Lease what is ready to a member, waiting a while for something to be."""
         started = time.perf_counter()
@@ -103,7 +103,7 @@ class Polling:
         return self._polled(hosted, parts, started)
 
     async def poll_ready(
-        self, grant: Grant, group: str, member: str, generation: int | None, demand: Demand
+        self, grant: Grant, group: str, member: str, generation: int | None, demand: PollLimits
     ) -> Polled | None:
         """Lease what is ready to a member; None if it is to wait, which is another poll then.
 
@@ -176,7 +176,7 @@ class Polling:
         group: HostedGroup,
         member: str,
         generation: int | None,
-        demand: Demand,
+        demand: PollLimits,
         parts: list[Leased],
     ) -> None:
         loop = asyncio.get_running_loop()
@@ -211,14 +211,14 @@ class Polling:
         return ledgers
 
     async def _poll_once(
-        self, group: HostedGroup, member: str, demand: Demand, parts: list[Leased]
+        self, group: HostedGroup, member: str, demand: PollLimits, parts: list[Leased]
     ) -> None:
         # Nothing is remembered for one that is gone and forgotten.
         group.check_member(member)
         async with self._lines.setdefault((group.name, member), asyncio.Lock()):
             ledgers = self._open_all(group, member)
             bytes_max = await demand.room.take(demand.bytes_max)
-            wish = Wish(group, member, demand.limit, bytes_max)
+            wish = LeaseRequest(group, member, demand.limit, bytes_max)
             wish = wish._replace(limit=self._leasing.room(wish))
             for hosted in self._in_turn(group.name, member, ledgers):
                 if wish.limit <= 0 or wish.bytes_max <= 0:

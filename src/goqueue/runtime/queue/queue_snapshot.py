@@ -7,7 +7,7 @@ from pyroaring import BitMap64
 from goqueue.base.ids import Offset
 from goqueue.core.tracing.caller_index import CallerIndex
 from goqueue.core.tx.index import TxIndex
-from goqueue.runtime.queue.queue_index import QueueIndex
+from goqueue.runtime.queue.visibility import PartitionVisibility
 from goqueue.storage.disk import Disk
 from goqueue.storage.queue_blocks import (
     CALLERS,
@@ -20,7 +20,7 @@ from goqueue.storage.queue_blocks import (
 )
 
 
-def encode_queue(queue: QueueIndex, end_offset: Offset) -> bytes:
+def encode_queue(queue: PartitionVisibility, end_offset: Offset) -> bytes:
     """Lay out the index as it is after every message before ``end_offset``."""
     blocks = [column.tobytes() for column in queue.schedule.dump()]
     blocks += [lane.serialize() for lane in queue.lanes]
@@ -35,7 +35,7 @@ def encode_queue(queue: QueueIndex, end_offset: Offset) -> bytes:
 
 
 def restore_snapshot(
-    queue: QueueIndex, disk: Disk, directory: str, *, known: range
+    queue: PartitionVisibility, disk: Disk, directory: str, *, known: range
 ) -> Offset | None:
     """Take what a good snapshot of a known offset holds; return that offset."""
     found = read_blocks(disk, directory, known=known)

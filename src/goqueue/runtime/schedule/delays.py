@@ -22,9 +22,9 @@ from goqueue.core.record.queue_rows import DELAY_ID
 from goqueue.core.schedule import schedule
 from goqueue.observability.logging import get_logger
 from goqueue.runtime.clock import Clock
+from goqueue.runtime.log.isolation import Isolation
 from goqueue.runtime.log.page import read_page
 from goqueue.runtime.log.partition import Partition
-from goqueue.runtime.log.sight import Lens
 from goqueue.runtime.log.topic import Topic
 from goqueue.runtime.machine import MachineHost, StateJournal, forget, homes_in
 from goqueue.runtime.schedule.timer import DueTimer
@@ -181,7 +181,7 @@ class Delays:
             offset=Offset(offset),
             count_max=1,
             bytes_max=1 * MiB,
-            lens=Lens(show_delayed=True, is_committed=False),
+            lens=Isolation(show_delayed=True, is_committed=False),
         )
         first = page.messages[0] if page.messages else None
         return first if first is not None and first.offset == offset else None

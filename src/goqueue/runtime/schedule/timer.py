@@ -9,7 +9,7 @@ from goqueue.base.units import SECOND_MS
 from goqueue.observability.events import LogEvent
 from goqueue.observability.logging import get_logger
 from goqueue.runtime.clock import Clock
-from goqueue.runtime.queue.queue_index import QueueIndex
+from goqueue.runtime.queue.visibility import PartitionVisibility
 
 SLEEP_MS_MAX: Final = SECOND_MS
 """The wall clock is looked at this often at least: it may have been set, or right again."""
@@ -27,9 +27,9 @@ class DueTimer:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_ms = 0
-        self._armed: dict[QueueIndex, int] = {}
-        self._paused: set[QueueIndex] = set()
-        self._heap: list[tuple[int, int, QueueIndex]] = []
+        self._armed: dict[PartitionVisibility, int] = {}
+        self._paused: set[PartitionVisibility] = set()
+        self._heap: list[tuple[int, int, PartitionVisibility]] = []
         self._numbers = count()
         self._shift_ms = clock.shift_ms()
 
@@ -48,7 +48,7 @@ class DueTimer:
             self._alarm.cancel()
             self._alarm = None
 
-    def arm(self, queue: QueueIndex, at_ms: int) -> None:
+    def arm(self, queue: PartitionVisibility, at_ms: int) -> None:
         """Wake a queue at a time of ``Clock.steady_ms``, or earlier if that was asked before."""
         if queue in self._paused:
             return
@@ -65,18 +65,18 @@ class DueTimer:
         self._heap = [(at_ms, next(self._numbers), queue) for queue, at_ms in self._armed.items()]
         heapify(self._heap)
 
-    def pause(self, queue: QueueIndex) -> None:
+    def pause(self, queue: PartitionVisibility) -> None:
         """Do not wake a queue until it is resumed."""
         self.disarm(queue)
         self._paused.add(queue)
 
-    def resume(self, queue: QueueIndex) -> None:
+    def resume(self, queue: PartitionVisibility) -> None:
         """Wake a queue again, at once if something became due meanwhile."""
         if queue in self._paused:
             self._paused.discard(queue)
             queue.advance()
 
-    def disarm(self, queue: QueueIndex) -> None:
+    def disarm(self, queue: PartitionVisibility) -> None:
         """Forget a queue: its partition is gone."""
         self._paused.discard(queue)
         if self._armed.pop(queue, None) is not None:

@@ -43,7 +43,7 @@ log = get_logger("goqueue.schemas")
 
 
 class Schemas:
-    """Hosts the registry. Lives in the broker's event loop."""
+    """Hosts the registry. Runs in the broker's event loop."""
 
     def __init__(self, state: StateJournal) -> None:
         self._registry: Registry | None = None

@@ -14,7 +14,7 @@ from goqueue.core.tracing import kinds
 from goqueue.core.tracing.ids import TracePlace
 from goqueue.core.tracing.note import NO_CALLERS, Note
 from goqueue.core.tracing.sampling import SCALE, Sampler
-from goqueue.runtime.queue.queue_index import QueueIndex
+from goqueue.runtime.queue.visibility import PartitionVisibility
 from goqueue.runtime.tracing.tracer import Tracer, harmless
 from goqueue.wire.times import format_time_us
 
@@ -35,7 +35,9 @@ class Traced(NamedTuple):
 class PartitionTrace:
     """Belongs to a partition. Only the event loop's thread calls it."""
 
-    def __init__(self, tracer: Tracer, place: TracePlace, queue: QueueIndex, rate: float) -> None:
+    def __init__(
+        self, tracer: Tracer, place: TracePlace, queue: PartitionVisibility, rate: float
+    ) -> None:
         self.tracer = tracer
         self.place = place
         self._queue = queue

@@ -17,7 +17,7 @@ from goqueue.core.tracing.timeline import Trace
 from goqueue.observability.trace_ring import TraceRing
 from goqueue.runtime.log.partition import Partition
 from goqueue.runtime.log.topic import Topic
-from goqueue.runtime.queue.pluck import pluck
+from goqueue.runtime.queue.read_offsets import read_offsets
 
 TAIL_SPANS_MAX: Final = 10_000
 """Spans of one look at what is new; whoever looks too seldom misses some."""
@@ -112,7 +112,7 @@ async def _offsets_with(partition: Partition, offsets: BitMap64, key: bytes) -> 
     found: list[int] = []
     while left:
         try:
-            plucked = await pluck(partition, left, end_offset=end)
+            plucked = await read_offsets(partition, left, end_offset=end)
         except GoQueueError:
             break
         found += [message.offset for message in plucked.messages if message.key == key]

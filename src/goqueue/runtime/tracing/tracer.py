@@ -77,7 +77,7 @@ class LeaseMemory(NamedTuple):
 
 
 class Tracer:
-    """Lives in the broker's event loop."""
+    """Runs in the broker's event loop."""
 
     def __init__(
         self,

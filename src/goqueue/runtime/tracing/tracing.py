@@ -23,7 +23,7 @@ from goqueue.runtime.tracing.tracer import Tracer
 
 
 class Tracing:
-    """Lives in the broker's event loop."""
+    """Runs in the broker's event loop."""
 
     def __init__(
         self,

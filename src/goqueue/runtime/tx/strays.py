@@ -18,10 +18,10 @@ from goqueue.runtime.clock import Clock
 from goqueue.runtime.log.partition import Partition
 from goqueue.runtime.log.topic import Topic
 from goqueue.runtime.queue.consume import Consumption
-from goqueue.runtime.tx.endings import Endings, unfinished_ends
+from goqueue.runtime.tx.finisher import TxFinisher, unfinished_ends
 from goqueue.runtime.tx.hosted_producer import HostedTxProducer
+from goqueue.runtime.tx.markers import End
 from goqueue.runtime.tx.roster import Roster
-from goqueue.runtime.tx.telling import End
 
 log = get_logger("goqueue.transactions")
 
@@ -34,7 +34,7 @@ class Strays:
         topics: Mapping[TopicName, Topic],
         consume: Consumption,
         roster: Roster,
-        endings: Endings,
+        endings: TxFinisher,
         clock: Clock,
     ) -> None:
         self._topics = topics

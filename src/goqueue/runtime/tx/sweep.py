@@ -12,7 +12,7 @@ from goqueue.observability.logging import get_logger
 from goqueue.observability.tx_metrics import TxMetrics
 from goqueue.runtime.clock import Clock
 from goqueue.runtime.machine import unawaited
-from goqueue.runtime.tx.endings import Endings
+from goqueue.runtime.tx.finisher import TxFinisher
 from goqueue.runtime.tx.hosted_producer import HostedTxProducer
 from goqueue.runtime.tx.roster import Roster
 from goqueue.runtime.tx.strays import Strays
@@ -28,7 +28,7 @@ class TxSweep:
     """Looks at every producer that has something open, again and again."""
 
     def __init__(
-        self, roster: Roster, endings: Endings, strays: Strays, clock: Clock, metrics: TxMetrics
+        self, roster: Roster, endings: TxFinisher, strays: Strays, clock: Clock, metrics: TxMetrics
     ) -> None:
         self._roster = roster
         self._endings = endings
@@ -75,7 +75,7 @@ class TxSweep:
             elif silent_ms >= TX_SESSION_MS and not producer.is_detached:
                 self._give_up(hosted, "its producer fell silent")
         elif producer.is_busy:
-            self._endings.see_to(hosted)
+            self._endings.ensure_progress(hosted)
         elif silent_ms >= TX_IDLE_MS_MAX:
             unawaited(self._roster.forget(hosted))
 

@@ -40,9 +40,9 @@ from goqueue.runtime.log.ticket import Ticket
 from goqueue.runtime.log.topic import Topic
 from goqueue.runtime.machine import StateJournal, unawaited
 from goqueue.runtime.queue.consume import Consumption, Settlement
-from goqueue.runtime.tx.endings import Endings
+from goqueue.runtime.tx.finisher import TxFinisher
 from goqueue.runtime.tx.hosted_producer import HostedTxProducer
-from goqueue.runtime.tx.lives import Life, Lives
+from goqueue.runtime.tx.producer_sessions import Life, ProducerSessions
 from goqueue.runtime.tx.roster import Roster
 from goqueue.runtime.tx.strays import Strays
 from goqueue.runtime.tx.sweep import TxSweep
@@ -64,7 +64,7 @@ class Last(NamedTuple):
 
 
 class Transactions:
-    """Coordinates every transaction of a broker. Lives in its event loop."""
+    """Coordinates every transaction of a broker. Runs in its event loop."""
 
     def __init__(
         self,
@@ -83,13 +83,13 @@ class Transactions:
         self.metrics = metrics
         self._number = number
         self._roster = Roster(state, producers)
-        self._endings = Endings(
+        self._endings = TxFinisher(
             topics, consume, self._roster, clock, metrics, make_room=state.make_room
         )
         self._strays = Strays(topics, consume, self._roster, self._endings, clock)
         self._sweep = TxSweep(self._roster, self._endings, self._strays, clock, metrics)
         consume.before_reset = self._endings.finish_group
-        self._lives = Lives(self._roster, self._endings, producers, clock)
+        self._lives = ProducerSessions(self._roster, self._endings, producers, clock)
 
     def __repr__(self) -> str:
         return f"<Transactions of {len(self._roster)} producers>"

@@ -32,24 +32,24 @@ log = get_logger("goqueue.queue")
 
 
 class Timer(Protocol):
-    """Calls ``QueueIndex.advance`` when it has something to do."""
+    """Calls ``PartitionVisibility.advance`` when it has something to do."""
 
-    def arm(self, queue: "QueueIndex", at_ms: int) -> None:
+    def arm(self, queue: "PartitionVisibility", at_ms: int) -> None:
         """Wake a queue at a time of ``Clock.steady_ms``."""
         ...
 
 
-class _Still:
+class _NoTimer:
     """A timer of nothing: somebody else advances the queue."""
 
-    def arm(self, queue: "QueueIndex", at_ms: int) -> None:
+    def arm(self, queue: "PartitionVisibility", at_ms: int) -> None:
         pass
 
 
-STILL: Final = _Still()
+STILL: Final = _NoTimer()
 
 
-class QueueIndex:
+class PartitionVisibility:
     """The lanes and the schedule of one partition. Only the event loop's thread calls it."""
 
     def __init__(self, clock: Clock, *, life: int, timer: Timer = STILL) -> None:
@@ -74,7 +74,7 @@ class QueueIndex:
 
     def __repr__(self) -> str:
         lanes = "/".join(str(len(lane)) for lane in self.lanes)
-        return f"<QueueIndex lanes {lanes}, {self.schedule.pending} delayed>"
+        return f"<PartitionVisibility lanes {lanes}, {self.schedule.pending} delayed>"
 
     @property
     def hidden(self) -> BitMap64:

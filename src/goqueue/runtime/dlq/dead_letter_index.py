@@ -28,7 +28,7 @@ KEY_PREFIX: Final = "dlq/"
 log = get_logger("goqueue.dlq")
 
 
-class Shelf:
+class DeadLetterIndex:
     """The dead letters of one partition."""
 
     group = DLQ_GROUP
@@ -41,7 +41,7 @@ class Shelf:
         self.host.load(Event)
 
     def __repr__(self) -> str:
-        return f"<Shelf {self.name}: {self.depth} left>"
+        return f"<DeadLetterIndex {self.name}: {self.depth} left>"
 
     @property
     def name(self) -> TopicPartition:
@@ -107,25 +107,26 @@ class Shelf:
         return start, max(self.partition.visible_offset, start)
 
 
-class Shelves:
+class DeadLetterIndexes:
     """The shelves of every topic of dead letters, made when they are first looked at."""
 
     def __init__(self, topics: Mapping[TopicName, Topic], *, state: StateJournal) -> None:
         self._topics = topics
         self._state = state
-        self._shelves: dict[TopicName, tuple[Topic, list[Shelf]]] = {}
+        self._shelves: dict[TopicName, tuple[Topic, list[DeadLetterIndex]]] = {}
 
     def __repr__(self) -> str:
-        return f"<Shelves of {len(self._shelves)} topics>"
+        return f"<DeadLetterIndexes of {len(self._shelves)} topics>"
 
-    def of(self, topic: Topic) -> list[Shelf]:
+    def of(self, topic: Topic) -> list[DeadLetterIndex]:
         """Return the shelves of a topic, one for each partition."""
         name = topic.record.name
         known = self._shelves.get(name)
         if known is None or known[0] is not topic:
             life = topic.record.created_ms
             shelves = [
-                Shelf(partition, life=life, state=self._state) for partition in topic.partitions
+                DeadLetterIndex(partition, life=life, state=self._state)
+                for partition in topic.partitions
             ]
             known = self._shelves[name] = (topic, shelves)
         return known[1]

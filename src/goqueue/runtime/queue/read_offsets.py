@@ -24,7 +24,7 @@ PIECE_BYTES: Final = 384 * KiB
 """What is read from the log in one go; a larger frame comes whole all the same."""
 
 
-class Plucked(NamedTuple):
+class FoundRows(NamedTuple):
     """Some of the wanted messages, which of the wanted are not in the log, and where to go on."""
 
     messages: list[Message]
@@ -32,7 +32,7 @@ class Plucked(NamedTuple):
     next_offset: Offset
 
 
-async def pluck(partition: Partition, wanted: BitMap64, *, end_offset: Offset) -> Plucked:
+async def read_offsets(partition: Partition, wanted: BitMap64, *, end_offset: Offset) -> FoundRows:
     """Read the first of some wanted messages, those of one piece of the log."""
     if partition.is_closed:
         partition.check_open()
@@ -42,7 +42,7 @@ async def pluck(partition: Partition, wanted: BitMap64, *, end_offset: Offset) -
         # Retention was here first.
         gone.add_range(wanted.min(), start)
         gone &= wanted
-        return Plucked([], gone, start)
+        return FoundRows([], gone, start)
     first = Offset(wanted.min())
     piece = await partition.read(first, end_offset=end_offset, bytes_max=PIECE_BYTES)
     next_offset = Offset(min(piece.next_offset, end_offset))
@@ -56,7 +56,7 @@ async def pluck(partition: Partition, wanted: BitMap64, *, end_offset: Offset) -
         if not span.header.flags & CONTROL:
             messages += _pick(partition, span, piece.frames[span.start : span.end], sought)
     found = BitMap64([message.offset for message in messages])
-    return Plucked(messages, sought - found, next_offset)
+    return FoundRows(messages, sought - found, next_offset)
 
 
 def _pick(

@@ -8,7 +8,7 @@ from goqueue.core.record.check import CheckedFrame
 from goqueue.core.topics.settings import TopicSettings
 
 
-class Gate(Protocol):
+class AppendGuard(Protocol):
     """Who judges messages before they may go into a log."""
 
     async def refuse(

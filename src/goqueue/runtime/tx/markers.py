@@ -59,7 +59,7 @@ class End(NamedTuple):
         return cls(producer, control, ending.partitions, ending.offsets, ending.holds)
 
 
-class Teller:
+class MarkerWriter:
     """Tells partitions and groups, at once or together with others."""
 
     def __init__(
@@ -77,14 +77,14 @@ class Teller:
         self._waiting: list[tuple[End, asyncio.Future[None]]] = []
 
     def __repr__(self) -> str:
-        return f"<Teller with {len(self._waiting)} to tell of>"
+        return f"<MarkerWriter with {len(self._waiting)} to tell of>"
 
     def tell(self, *ends: End) -> None:
         """Tell everybody now; raise what kept somebody from hearing, when the others have."""
         for failure in self._tell_all(ends).values():
             raise failure
 
-    def tell_soon(self, end: End) -> asyncio.Future[None]:
+    def enqueue(self, end: End) -> asyncio.Future[None]:
         """Tell everybody in a moment, with one write to a partition for all that end in it."""
         loop = asyncio.get_running_loop()
         if not self._waiting:

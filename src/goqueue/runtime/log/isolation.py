@@ -10,12 +10,12 @@ from goqueue.base.limits import HIDDEN_RANGES_MAX
 from goqueue.core.record.cut import cut_frames
 from goqueue.core.record.frame import read_header
 from goqueue.runtime.log.partition import Partition
-from goqueue.runtime.queue.queue_index import QueueIndex
+from goqueue.runtime.queue.visibility import PartitionVisibility
 from goqueue.storage.log_notes import Gap
 from goqueue.storage.log_reader import Piece
 
 
-class Lens(NamedTuple):
+class Isolation(NamedTuple):
     """How somebody reads."""
 
     show_delayed: bool = False
@@ -28,10 +28,10 @@ class Lens(NamedTuple):
         return partition.stable_offset if self.is_committed else partition.visible_offset
 
 
-PLAIN: Final = Lens()
+PLAIN: Final = Isolation()
 
 
-class Sight(NamedTuple):
+class VisibleFrames(NamedTuple):
     """Frames to hand out, where to go on, and the offsets in between that were left out."""
 
     frames: memoryview
@@ -40,24 +40,24 @@ class Sight(NamedTuple):
 
 
 def look(
-    queue: QueueIndex,
+    queue: PartitionVisibility,
     piece: Piece,
     offset: Offset,
-    lens: Lens = PLAIN,
+    lens: Isolation = PLAIN,
     *,
     ranges_max: int = HIDDEN_RANGES_MAX,
-) -> Sight:
+) -> VisibleFrames:
     """Leave out of a piece that was read from an offset on what a reader does not get.
 
     What is delayed or cancelled is told; what was aborted never was.
     """
     if not piece.frames or (queue.is_clear and not queue.tx.aborted):
-        return Sight(piece.frames, piece.next_offset)
+        return VisibleFrames(piece.frames, piece.next_offset)
     # The first frame may begin before the offset: what is hidden there does not go out either.
     first = min(read_header(piece.frames).offset, offset)
-    delayed, aborted = left_out(queue, first, piece.next_offset, lens)
+    delayed, aborted = hidden_ranges(queue, first, piece.next_offset, lens)
     if delayed is None and aborted is None:
-        return Sight(piece.frames, piece.next_offset)
+        return VisibleFrames(piece.frames, piece.next_offset)
     next_offset = piece.next_offset
     hidden = [] if delayed is None else ranges_of(delayed, offset)
     unseen = (delayed or BitMap64()) | (aborted or BitMap64())
@@ -68,11 +68,11 @@ def look(
     keep.add_range(offset, next_offset)
     keep -= unseen
     frames = memoryview(b"".join(cut_frames(piece.frames, keep)))
-    return Sight(frames, next_offset, tuple(hidden))
+    return VisibleFrames(frames, next_offset, tuple(hidden))
 
 
-def left_out(
-    queue: QueueIndex, start: Offset, end: Offset, lens: Lens
+def hidden_ranges(
+    queue: PartitionVisibility, start: Offset, end: Offset, lens: Isolation
 ) -> tuple[BitMap64 | None, BitMap64 | None]:
     """Return what of a range is delayed or cancelled, and what was aborted; None for nothing."""
     return (

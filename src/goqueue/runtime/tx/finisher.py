@@ -22,8 +22,8 @@ from goqueue.runtime.log.topic import Topic
 from goqueue.runtime.machine import unawaited
 from goqueue.runtime.queue.consume import Consumption
 from goqueue.runtime.tx.hosted_producer import HostedTxProducer
+from goqueue.runtime.tx.markers import End, MarkerWriter, Sync, begin_all
 from goqueue.runtime.tx.roster import Roster
-from goqueue.runtime.tx.telling import End, Sync, Teller, begin_all
 
 RETRY_SECONDS: Final = 1.0
 FINISH_SECONDS: Final = 0.1
@@ -33,7 +33,7 @@ GROUP_PASSES_MAX: Final = 10
 log = get_logger("goqueue.transactions")
 
 
-class Endings:
+class TxFinisher:
     """Carries out what was decided."""
 
     def __init__(
@@ -49,7 +49,7 @@ class Endings:
         self._topics = topics
         self._roster = roster
         self._consume = consume
-        self.teller = Teller(topics, consume, clock, make_room=make_room)
+        self.teller = MarkerWriter(topics, consume, clock, make_room=make_room)
         self._clock = clock
         self._metrics = metrics
         self.is_stopped = False
@@ -57,7 +57,7 @@ class Endings:
         self._finishing: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
-        return f"<Endings: {len(self._told)} to finish>"
+        return f"<TxFinisher: {len(self._told)} to finish>"
 
     # Carrying out.
 
@@ -94,7 +94,7 @@ class Endings:
                 if producer.state in PREPARED and not producer.is_told:
                     await self._be_sure(hosted)
                     if producer.outcome() == COMMIT and not producer.adopted:
-                        await self.teller.tell_soon(End.latest(producer))
+                        await self.teller.enqueue(End.latest(producer))
                         producer.apply(Told())
                         self.finish_soon(hosted)
                     else:
@@ -195,7 +195,7 @@ class Endings:
                 await self.finish(hosted)
                 await hosted.durable()
 
-    def see_to(self, hosted: HostedTxProducer) -> None:
+    def ensure_progress(self, hosted: HostedTxProducer) -> None:
         """See that what was decided goes on; of what was adopted its adopter takes care."""
         producer = hosted.producer
         if producer.adopter:

@@ -18,7 +18,7 @@ from goqueue.core.tx.producer import Identity, TxProducer
 from goqueue.core.tx.states import PREPARED
 from goqueue.runtime.clock import Clock
 from goqueue.runtime.log.producer_ids import ProducerIds
-from goqueue.runtime.tx.endings import Endings
+from goqueue.runtime.tx.finisher import TxFinisher
 from goqueue.runtime.tx.roster import Roster
 
 EPOCH_MAX: Final = 2**16 - 1
@@ -32,11 +32,11 @@ class Life(NamedTuple):
     """What the last commit under this id left."""
 
 
-class Lives:
+class ProducerSessions:
     """Begins them, one at a time for each id."""
 
     def __init__(
-        self, roster: Roster, endings: Endings, identities: ProducerIds, clock: Clock
+        self, roster: Roster, endings: TxFinisher, identities: ProducerIds, clock: Clock
     ) -> None:
         self._roster = roster
         self._endings = endings
@@ -45,7 +45,7 @@ class Lives:
         self.is_stopped = False
 
     def __repr__(self) -> str:
-        return f"<Lives of {self._roster!r}>"
+        return f"<ProducerSessions of {self._roster!r}>"
 
     async def init(self, name: object, *, timeout_ms: int, who: Identity | None) -> Life:
         """Begin a life of an id: earlier ones are fenced, and what they left open is aborted.
