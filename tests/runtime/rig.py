@@ -210,7 +210,9 @@ class Rig:
     async def _by_either_road(self, topic: Topic, number: int, frames: memoryview) -> Published:
         """Let every second request be published at once, if it may be."""
         self._publishes += 1
-        outcome = topic.publish_at_once(PUBLISHING, number, frames) if self._publishes % 2 else None
+        outcome = (
+            topic.small.publish_at_once(PUBLISHING, number, frames) if self._publishes % 2 else None
+        )
         if isinstance(outcome, GoQueueError):
             raise outcome
         return outcome or await topic.publish(PUBLISHING, number, frames)

@@ -44,7 +44,10 @@ def test_what_was_answered_survives_a_power_cut_and_is_counted() -> None:
     async def main() -> None:
         rig = Rig()
         topic = await orders(rig)
-        assert published(topic.publish_at_once(PUBLISHING, 1, frames_of(b"first"))).base_offset == 0
+        assert (
+            published(topic.small.publish_at_once(PUBLISHING, 1, frames_of(b"first"))).base_offset
+            == 0
+        )
         assert topic.partition(1).visible_offset == 1
         await settle()
         text = rig.metrics_text()
@@ -65,12 +68,12 @@ def test_a_repeat_is_recognised_and_a_gap_refused() -> None:
         topic = await orders(rig)
         stamp = rig.broker.init_producer()
         first = frames_of(b"first", stamp)
-        assert published(topic.publish_at_once(PUBLISHING, 0, first)).base_offset == 0
+        assert published(topic.small.publish_at_once(PUBLISHING, 0, first)).base_offset == 0
         await settle()
-        again = published(topic.publish_at_once(PUBLISHING, 0, first))
+        again = published(topic.small.publish_at_once(PUBLISHING, 0, first))
         assert (again.base_offset, again.is_duplicate) == (0, True)
         await settle()
-        late = topic.publish_at_once(PUBLISHING, 0, frames_of(b"third", stamp.after(2)))
+        late = topic.small.publish_at_once(PUBLISHING, 0, frames_of(b"third", stamp.after(2)))
         assert isinstance(late, OutOfOrderSequenceError)
         assert topic.partition(0).log.end_offset == 1
 
@@ -83,7 +86,7 @@ def test_a_stamp_without_a_producer_is_an_empty_one() -> None:
         topic = await orders(rig)
         stamp = ProducerStamp(ProducerId(0), Epoch(5), Sequence(7))
         odd = memoryview(frame_drafts([Draft(value=b"v")] * 200, stamp))
-        assert isinstance(topic.publish_at_once(PUBLISHING, 0, odd), InvalidRequestError)
+        assert isinstance(topic.small.publish_at_once(PUBLISHING, 0, odd), InvalidRequestError)
         with pytest.raises(InvalidRequestError):
             await topic.publish(PUBLISHING, 0, odd)
         assert topic.partition(0).log.end_offset == 0
@@ -112,14 +115,17 @@ def test_a_sync_that_fails_is_no_ack() -> None:
         topic = await orders(rig)
         rig.disk.fail_sync("logs/orders/0/*.log", drops_pages=True)
         assert isinstance(
-            topic.publish_at_once(PUBLISHING, 0, frames_of(b"lost")), StorageFailedError
+            topic.small.publish_at_once(PUBLISHING, 0, frames_of(b"lost")), StorageFailedError
         )
         await settle()
-        refused = topic.publish_at_once(PUBLISHING, 0, frames_of(b"refused"))
+        refused = topic.small.publish_at_once(PUBLISHING, 0, frames_of(b"refused"))
         assert isinstance(refused, StorageFailedError)
         assert await read_all(topic, 0) == ([], [])
         await settle()
-        assert published(topic.publish_at_once(PUBLISHING, 1, frames_of(b"other"))).base_offset == 0
+        assert (
+            published(topic.small.publish_at_once(PUBLISHING, 1, frames_of(b"other"))).base_offset
+            == 0
+        )
 
     run(main())
 
@@ -137,7 +143,7 @@ def test_bad_frames_are_refused_and_nothing_is_written(
     async def main() -> None:
         rig = Rig()
         topic = await orders(rig)
-        assert isinstance(topic.publish_at_once(PUBLISHING, 0, frames), fault)
+        assert isinstance(topic.small.publish_at_once(PUBLISHING, 0, frames), fault)
         assert topic.partition(0).log.end_offset == 0
 
     run(main())
@@ -149,14 +155,14 @@ def test_requests_that_come_together_share_a_sync() -> None:
     async def main() -> None:
         rig = Rig()
         topic = await orders(rig)
-        assert topic.publish_at_once(PUBLISHING, 0, frames_of(b"1")) is not None
-        assert topic.publish_at_once(PUBLISHING, 1, frames_of(b"2")) is None
+        assert topic.small.publish_at_once(PUBLISHING, 0, frames_of(b"1")) is not None
+        assert topic.small.publish_at_once(PUBLISHING, 1, frames_of(b"2")) is None
         await settle()
-        assert topic.publish_at_once(PUBLISHING, 0, frames_of(b"3")) is None
+        assert topic.small.publish_at_once(PUBLISHING, 0, frames_of(b"3")) is None
         await asyncio.gather(*(topic.publish(PUBLISHING, 0, frames_of(b"4")) for _ in range(3)))
-        assert topic.publish_at_once(PUBLISHING, 0, frames_of(b"5")) is None
+        assert topic.small.publish_at_once(PUBLISHING, 0, frames_of(b"5")) is None
         await topic.publish(PUBLISHING, 0, frames_of(b"6"))
-        assert topic.publish_at_once(PUBLISHING, 0, frames_of(b"7")) is not None
+        assert topic.small.publish_at_once(PUBLISHING, 0, frames_of(b"7")) is not None
 
     run(main())
 
@@ -167,8 +173,8 @@ def test_requests_that_come_together_share_a_sync() -> None:
 def test_what_needs_more_than_a_sync_takes_the_other_road(settings: dict[str, object]) -> None:
     async def main() -> None:
         topic = await orders(Rig(), **settings)
-        assert topic.publish_at_once(PUBLISHING, 0, frames_of(b"v")) is None
-        assert topic.publish_at_once(PUBLISHING, 7, frames_of(b"v")) is None
+        assert topic.small.publish_at_once(PUBLISHING, 0, frames_of(b"v")) is None
+        assert topic.small.publish_at_once(PUBLISHING, 7, frames_of(b"v")) is None
         assert topic.partition(0).log.end_offset == 0
 
     run(main())
@@ -180,8 +186,10 @@ def test_nobody_is_overtaken_while_something_is_not_synced() -> None:
         topic = await orders(rig)
         waiting = asyncio.ensure_future(topic.publish(PUBLISHING, 0, frames_of(b"1")))
         await settle()
-        assert topic.publish_at_once(PUBLISHING, 0, frames_of(b"2")) is None
+        assert topic.small.publish_at_once(PUBLISHING, 0, frames_of(b"2")) is None
         await waiting
-        assert published(topic.publish_at_once(PUBLISHING, 0, frames_of(b"2"))).base_offset == 1
+        assert (
+            published(topic.small.publish_at_once(PUBLISHING, 0, frames_of(b"2"))).base_offset == 1
+        )
 
     run(main())

@@ -18,6 +18,7 @@ from goqueue.runtime.broker import Broker
 from goqueue.runtime.log.fetch import fetch
 from goqueue.runtime.log.page import read_page
 from goqueue.runtime.log.plain import publish_plain
+from goqueue.runtime.log.small_requests import SmallRequests
 from goqueue.runtime.log.topic import Topic
 from goqueue.runtime.queue.consume import Consumption
 from goqueue.runtime.queue.polling import Polling, PollLimits
@@ -173,7 +174,8 @@ def test_only_the_gate_makes_grants() -> None:
         Topic.append_all,
         Topic.publish,
         Topic.publish_all,
-        Topic.publish_at_once,
+        SmallRequests.begin,
+        SmallRequests.publish_at_once,
         Topic.publish_drafts,
         publish_plain,
         read_page,

@@ -114,7 +114,7 @@ async def measure() -> dict[str, Longest]:
         for _ in range(10):
             # The committer sees that nobody else is about.
             await asyncio.sleep(0)
-        at_once("publish at once", dispatch.produce_now, produce, memoryview(frames))
+        at_once("publish at once", dispatch.begin_produce, produce, memoryview(frames), print)
         await ask(Operation.PRODUCE, produce, frames)
         poll = queue_calls.Poll("g", joined.member_id, 0, 100, 1 << 20, 0)
         polled: Any = (await ask(Operation.POLL, poll)).header

@@ -50,7 +50,8 @@ class Road:
     def __init__(self, *, is_quick: bool) -> None:
         self.rig = Rig()
         self.answers: list[Answer] = []
-        self.quick_count = 0
+        self.at_once_count = 0
+        self.together_count = 0
         self._is_quick = is_quick
 
     async def open(self) -> None:
@@ -64,15 +65,39 @@ class Road:
         reply = await self._dispatch.serve(self._session, operation, header, context)
         return reply.header
 
-    async def produce(self, call: calls.Produce, payload: bytes) -> None:
+    async def produce(self, *requests: tuple[calls.Produce, bytes]) -> None:
+        """Publish requests of one moment, in their order."""
+        answers: list[asyncio.Future[calls.Call]] = []
+        for call, payload in requests:
+            answer: asyncio.Future[calls.Call] = asyncio.get_running_loop().create_future()
+            answers.append(answer)
+            if not (self._is_quick and self._begin(call, payload, answer)):
+                answers[-1] = asyncio.ensure_future(self.ask(Operation.PRODUCE, call, payload))
+                # As on a connection: nothing overtakes a request that has not begun.
+                await asyncio.sleep(0)
+        for answer in answers:
+            try:
+                self.answers.append(msgspec.msgpack.encode(await answer))
+            except GoQueueError as error:
+                self.refuse(error)
+
+    def _begin(
+        self, call: calls.Produce, payload: bytes, answer: asyncio.Future[calls.Call]
+    ) -> bool:
         header = msgspec.msgpack.encode(call)
-        reply = None
-        if self._is_quick:
-            reply = self._dispatch.produce_now(self._session, header, memoryview(payload))
-            self.quick_count += reply is not None
-        if reply is None:
-            reply = await self.ask(Operation.PRODUCE, call, payload)
-        self.answers.append(msgspec.msgpack.encode(reply))
+        try:
+            begun = self._dispatch.begin_produce(
+                self._session, header, memoryview(payload), answer.set_result
+            )
+        except GoQueueError as error:
+            answer.set_exception(error)
+            return True
+        if not isinstance(begun, bool):
+            answer.set_result(begun)
+            self.at_once_count += 1
+        elif begun:
+            self.together_count += 1
+        return begun is not False
 
     async def settle(self, call: queue_calls.Settle) -> None:
         if not self._is_quick:
@@ -128,8 +153,9 @@ def durable_files(road: Road) -> dict[str, bytes]:
 class Publishes:
     """Requests to publish, good ones and others, the same for the same seed."""
 
-    def __init__(self, seed: int, stamps: list[ProducerStamp]) -> None:
+    def __init__(self, seed: int, stamps: list[ProducerStamp], sizes: list[int]) -> None:
         self._random = Random(seed)
+        self._sizes = sizes
         self._stamps = stamps
         self._sent: list[tuple[calls.Produce, bytes]] = []
 
@@ -137,7 +163,7 @@ class Publishes:
         random = self._random
         if self._sent and random.random() < 0.15:
             return random.choice(self._sent)
-        drafts = [self._draft(now_us) for _ in range(random.choice([1, 1, 2, 3, 40, 150]))]
+        drafts = [self._draft(now_us) for _ in range(random.choice(self._sizes))]
         payload = frame_drafts(drafts, self._stamp(len(drafts)))
         if random.random() < 0.05:
             damaged = bytearray(payload)
@@ -174,12 +200,14 @@ class Publishes:
         return stamp if random.random() < 0.9 else stamp.after(random.randrange(5))
 
 
-async def publish_some(road: Road, seed: int) -> None:
+async def publish_some(road: Road, seed: int, together_max: int) -> None:
+    """Publish on a disk that fills up, and fails in the end; some requests at the same time."""
     await road.open()
     broker, disk = road.rig.broker, road.rig.disk
     broker.create_topic("orders", partitions=2, settings={"segment_bytes": 1 << 16})
     broker.create_topic("unique", partitions=2, settings={"dedup_window_ms": 60_000})
-    requests = Publishes(seed, [broker.init_producer() for _ in range(3)])
+    sizes = [1, 1, 2, 3, 40, 150] if together_max == 1 else [1, 1, 1, 1, 2]
+    requests = Publishes(seed, [broker.init_producer() for _ in range(3)], sizes)
     random = Random(seed)
     for step in range(STEPS):
         await road.wait(random.randrange(3_000))
@@ -188,26 +216,27 @@ async def publish_some(road: Road, seed: int) -> None:
                 disk.fill_up()
             case 1 | 2 | 3:
                 disk.make_room()
-            case 4 if step > STEPS * 3 // 4:
+            case 4 if step > STEPS * 3 // 4 and together_max == 1:
+                # Whether one of several requests is appended before a sync fails is chance.
                 disk.fail_sync("logs/orders/0/*.log", drops_pages=True)
-        try:
-            await road.produce(*requests.next(road.rig.clock.now_us()))
-        except GoQueueError as error:
-            road.refuse(error)
+        count = random.randint(1, together_max)
+        await road.produce(*[requests.next(road.rig.clock.now_us()) for _ in range(count)])
 
 
+@pytest.mark.parametrize("together_max", [1, 8])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_produce_now_and_serve_publish_alike(seed: int) -> None:
-    """``Topic.publish_at_once`` answers, writes and counts as ``append_all``, ``acknowledge``."""
+def test_begin_produce_and_serve_publish_alike(seed: int, together_max: int) -> None:
+    """``SmallRequests.begin`` answers, writes and counts as ``append_all``, ``acknowledge``."""
 
     quick, general = Road(is_quick=True), Road(is_quick=False)
     for road in (quick, general):
-        in_virtual_time(publish_some(road, seed))
+        in_virtual_time(publish_some(road, seed, together_max))
 
     assert quick.answers == general.answers
     assert quick.counts() == general.counts()
     assert durable_files(quick) == durable_files(general)
-    assert quick.quick_count > STEPS // 10
+    assert quick.at_once_count > STEPS // 20
+    assert together_max == 1 or quick.together_count > STEPS // 10
 
 
 def settlements(random: Random, held: list[queue_calls.PolledPart]) -> queue_calls.Settle:

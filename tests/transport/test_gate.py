@@ -41,6 +41,10 @@ def _few_state_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broker_module, "STATE_PARTITIONS", 2)
 
 
+def ignore(_: object) -> None:
+    """Take an answer that is not looked at."""
+
+
 class Only:
     """Allows these deeds, whatever they are about, and keeps what it was asked."""
 
@@ -92,8 +96,8 @@ def test_a_closed_gate_refuses_every_native_operation() -> None:
                     await dispatch.serve(session, number, encode(sample(kind)), NO_CONTEXT)
             for topic in ("orders", "absent"):
                 with pytest.raises(ForbiddenError, match="publish is not permitted"):
-                    dispatch.produce_now(
-                        session, encode(produce_to(topic, frames)), memoryview(frames)
+                    dispatch.begin_produce(
+                        session, encode(produce_to(topic, frames)), memoryview(frames), ignore
                     )
             with pytest.raises(ForbiddenError, match="settle is not permitted"):
                 dispatch.begin_settle(session, encode(sample(queue_calls.Settle)))

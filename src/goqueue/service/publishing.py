@@ -1,5 +1,6 @@
 """Publishing: frames of producers, and messages that come one by one."""
 
+from collections.abc import Callable
 from itertools import islice
 from typing import Final
 
@@ -41,6 +42,8 @@ MISFITS_TOLD_MAX: Final = 100
 """So many refused messages of a part are told why; a reply has its bounds."""
 
 Place = tuple[PartitionId, Offset]
+Answered = Callable[[calls.Produced], None]
+"""Takes the answer of a request when there is one."""
 
 
 class Publishing:
@@ -63,20 +66,31 @@ class Publishing:
     # Frames.
 
     @granted_verb(Deed.PUBLISH)
-    def produce_now(
-        self, grant: Grant, call: calls.Produce, payload: memoryview
-    ) -> calls.Produced | None:
-        """Publish what need not wait for others; None where it is for ``produce``."""
+    def begin_produce(
+        self, grant: Grant, call: calls.Produce, payload: memoryview, done: Answered
+    ) -> calls.Produced | bool:
+        """Publish without a task: return the answer, or True if ``done`` gets it later.
+
+        False means that nothing was done, and the request is one for ``produce``.
+        """
         if call.transaction is not None or call.acks not in WAITING or len(call.parts) != 1:
-            return None
+            return False
         topic = self._topics.get(TopicName(call.topic))
         (part,) = call.parts
         if topic is None or part.size != len(payload):
-            return None
-        outcome = topic.publish_at_once(grant, part.partition, payload)
-        if outcome is None:
-            return None
-        return calls.Produced(topic.settings.ack_durability, [_produced(part.partition, outcome)])
+            return False
+
+        def answer(outcome: Published | GoQueueError) -> calls.Produced:
+            produced = _produced(part.partition, outcome)
+            return calls.Produced(topic.settings.ack_durability, [produced])
+
+        begun: Published | GoQueueError | bool | None
+        begun = topic.small.publish_at_once(grant, part.partition, payload)
+        if begun is None:
+            begun = topic.small.begin(
+                grant, part.partition, payload, lambda outcome: done(answer(outcome))
+            )
+        return begun if isinstance(begun, bool) else answer(begun)
 
     @granted_verb(Deed.PUBLISH)
     async def produce(

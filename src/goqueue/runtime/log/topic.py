@@ -14,7 +14,6 @@ from goqueue.base.errors import (
     PartitionNotFoundError,
     SchemaViolationError,
 )
-from goqueue.base.fast_path import fast_path
 from goqueue.base.grant import Grant
 from goqueue.base.ids import Offset, PartitionId
 from goqueue.base.limits import DELAYED_MAX
@@ -39,6 +38,7 @@ from goqueue.runtime.log.partition import Partition
 from goqueue.runtime.log.places import known_rows
 from goqueue.runtime.log.producer_ids import ProducerIds
 from goqueue.runtime.log.published import Published, trace_published
+from goqueue.runtime.log.small_requests import SmallRequests
 from goqueue.runtime.log.ticket import NO_TICKET, Appended, Ticket
 from goqueue.runtime.log.topic_opening import TopicOpening
 
@@ -60,12 +60,13 @@ class Topic:
         gate: AppendGuard | None = None,
     ) -> None:
         self.record = record
-        self._clock = clock
+        self.clock = clock
         self._producer_ids = producer_ids
         self._metrics = metrics
         self._ballast = ballast
         self._gate = gate
         self.meter = metrics.meter(record.name)
+        self.small = SmallRequests(self)
         self.partitions = opening.finish()
         self.delayed_max = DELAYED_MAX
         self._is_disk_full = False
@@ -105,7 +106,7 @@ class Topic:
 
     def forget_dedup_ids(self) -> None:
         """Drop ids that are past their window."""
-        self._dedup.forget(self._clock.steady_ms())
+        self._dedup.forget(self.clock.steady_ms())
 
     # Publishing.
 
@@ -134,7 +135,7 @@ class Topic:
         assert grant.deed is Deed.PUBLISH, "a grant to publish"
         if is_internal(self.record.name):
             raise InvalidNameError("topics whose names begin with '__' are written by the broker")
-        started, received_us = time.perf_counter(), self._clock.now_us()
+        started, received_us = time.perf_counter(), self.clock.now_us()
         outcomes: list[Published | GoQueueError] = []
         try:
             async with self._turn:
@@ -146,7 +147,7 @@ class Topic:
             raise
         finally:
             # Here: who cancels the request does not take back what is in the log.
-            self._count(outcomes)
+            self.count(outcomes)
         return Appended(outcomes, started, received_us)
 
     def sync_soon(self, parts: Sequence[tuple[int, memoryview]]) -> None:
@@ -164,49 +165,10 @@ class Topic:
             outcomes = await sync_all(self.partitions, outcomes, wait=wait)
         durability = self.settings.ack_durability if wait else OS
         seconds = time.perf_counter() - appended.started
-        self._note_all(outcomes, appended.received_us, durability, seconds)
+        self.note_all(outcomes, appended.received_us, durability, seconds)
         return outcomes
 
-    @fast_path(
-        of="Topic.publish_all", bench="latency", test="tests/transport/test_fast_requests.py"
-    )
-    def publish_at_once(
-        self, grant: Grant, partition: int, frames: memoryview
-    ) -> Published | GoQueueError | None:
-        """Do what ``publish_all`` does where only one quick sync is to be waited for, else None."""
-        assert grant.deed is Deed.PUBLISH, "a grant to publish"
-        is_plain = self.settings.is_fsync and not (
-            self._turn.locked()
-            or self.settings.dedup_window_ms
-            or (self._gate is not None and self.settings.is_validated)
-            or is_internal(self.record.name)
-        )
-        if not is_plain or not 0 <= partition < len(self.partitions):
-            return None
-        target = self.partitions[partition]
-        if not target.is_free(len(frames)):
-            return None
-        started, received_us = time.perf_counter(), self._clock.now_us()
-        outcome: Published | GoQueueError
-        appended: Published | None = None
-        try:
-            self.check_room()
-            checked = check_frames(frames, now_ms=self._clock.latest_ms())
-            self._check_stamp(checked[0].stamp, NO_TICKET)
-            outcome = appended = self._append(target, checked, {}, NO_TICKET)
-            if appended.written:
-                target.sync_here()
-        except GoQueueError as error:
-            outcome = error
-        self._note_room(is_full=isinstance(outcome, DiskFullError))
-        # Counted when the answer has left, and before anybody else is listened to.
-        seconds = time.perf_counter() - started
-        call_soon = asyncio.get_running_loop().call_soon
-        call_soon(self._count, [appended or outcome])
-        call_soon(self._note_all, [outcome], received_us, self.settings.ack_durability, seconds)
-        return outcome
-
-    def _note_all(
+    def note_all(
         self,
         outcomes: Sequence[Published | GoQueueError],
         received_us: int,
@@ -216,13 +178,18 @@ class Topic:
         """Trace what became of a request, and count what failed."""
         for outcome in outcomes:
             if isinstance(outcome, GoQueueError):
-                self._metrics.publish_failed(self.record.name, outcome.code)
+                self.note_failed(outcome)
             elif outcome.traced is not None:
                 where = self.partitions[outcome.partition]
                 trace_published(where.trace, outcome, received_us, durability)
         self.meter.publish_seconds.observe(seconds)
 
-    def _count(self, outcomes: Sequence[Published | GoQueueError]) -> None:
+    def note_failed(self, error: GoQueueError) -> None:
+        """Count a request that was refused."""
+        self._metrics.publish_failed(self.record.name, error.code)
+
+    def count(self, outcomes: Sequence[Published | GoQueueError]) -> None:
+        """Count the messages that are in the log."""
         placed = [one.written for one in outcomes if isinstance(one, Published)]
         if frames := [frame for written in placed for frame in written]:
             self.meter.published.inc(sum([frame.rows for frame in frames]))
@@ -244,27 +211,37 @@ class Topic:
         try:
             target = self.partition(partition)
             self.check_room()
-            now_ms = self._clock.latest_ms()
+            now_ms = self.clock.latest_ms()
             checked = check_frames(frames, now_ms=now_ms, transaction=ticket.number)
             misfits: Mapping[int, str] = {}
             if self._gate is not None and self.settings.is_validated:
                 misfits = await self._gate.refuse(target.name, self.settings, checked)
-            self._check_stamp(checked[0].stamp, ticket)
+            self.check_stamp(checked[0].stamp, ticket)
             target.check_writable()
             await target.make_room(sum(len(frame.frame) for frame in checked))
-            published = self._append(target, checked, misfits, ticket)
+            published = self.append_judged(target, checked, misfits, ticket)
         except GoQueueError as error:
-            self._note_room(is_full=isinstance(error, DiskFullError))
+            self.note_room(is_full=isinstance(error, DiskFullError))
             return error
-        self._note_room(is_full=False)
+        self.note_room(is_full=False)
         return published
+
+    @property
+    def has_turn_taken(self) -> bool:
+        """Return True while a request of the general way is being appended."""
+        return self._turn.locked()
+
+    @property
+    def is_checked_by_schema(self) -> bool:
+        """Return True if messages must fit a schema."""
+        return self._gate is not None and self.settings.is_validated
 
     def check_room(self) -> None:
         """Refuse what would take the room kept for consumers."""
         if self._ballast is not None:
             self._ballast.check()
 
-    def _note_room(self, *, is_full: bool) -> None:
+    def note_room(self, *, is_full: bool) -> None:
         """Log that the disk is full, or has room again, once each."""
         if is_full and not self._is_disk_full:
             log.error(LogEvent.DISK_FULL_FOR_TOPIC, topic=self.record.name)
@@ -272,7 +249,7 @@ class Topic:
             log.info(LogEvent.DISK_HAS_SPACE, topic=self.record.name)
         self._is_disk_full = is_full
 
-    def _check_stamp(self, stamp: ProducerStamp, ticket: Ticket) -> None:
+    def check_stamp(self, stamp: ProducerStamp, ticket: Ticket) -> None:
         """Refuse messages of a producer that is not who it says, or not free to send them."""
         if not stamp.is_idempotent:
             return
@@ -284,7 +261,7 @@ class Topic:
                 "a frame carries the stamp of another producer than its transaction"
             )
 
-    def _append(
+    def append_judged(
         self,
         target: Partition,
         frames: list[CheckedFrame],
@@ -307,7 +284,7 @@ class Topic:
                 repeats=originals[0].repeats if len(originals) == 1 else known,
             )
         frames, fresh = self._new_rows(target, frames[len(originals) :], len(known), misfits)
-        self._check_delayed(frames)
+        self.check_delayed(frames)
         # Repeats alone are written only to remember the sequence of their producer.
         is_written = frames[0].stamp.is_idempotent or sum(frame.rows for frame in frames) > 0
         base = target.append(frames) if is_written else target.log.end_offset
@@ -342,9 +319,9 @@ class Topic:
         unfit = {row - known for row in misfits if row >= known}
         frames, fresh = self._leave_out(target, frames, unfit)
         # By their own times, ids of backdated messages would be forgotten at a restart.
-        return (with_append_times(frames, self._clock.now_ms()) if fresh else frames), fresh
+        return (with_append_times(frames, self.clock.now_ms()) if fresh else frames), fresh
 
-    def _check_delayed(self, frames: Sequence[CheckedFrame]) -> None:
+    def check_delayed(self, frames: Sequence[CheckedFrame]) -> None:
         """Refuse more delayed messages than the topic may hold."""
         special = (frame.queue for frame in frames if frame.queue is not None)
         count = sum(len(rows.delays.rows) for rows in special if rows.delays is not None)
@@ -375,7 +352,7 @@ class Topic:
             [dedup_ids[row] for row in places],
             partition=target.name.partition,
             next_offset=target.log.end_offset,
-            now_ms=self._clock.steady_ms(),
+            now_ms=self.clock.steady_ms(),
         )
         seen = [Repeat(places[one.row], one.partition, one.offset) for one in repeats]
         left_out = sorted([*seen, *refused], key=lambda repeat: repeat.row)

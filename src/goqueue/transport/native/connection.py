@@ -8,7 +8,7 @@ slow client so slows itself only, and one that takes nothing at all is dropped.
 import asyncio
 import socket
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Final, cast
 
@@ -28,6 +28,7 @@ from goqueue.service.verb import Reply, RequestContext, failure_of, nothing
 from goqueue.transport.native.alarm import Alarm
 from goqueue.transport.native.budget import ByteBudget, ReplyRoom
 from goqueue.transport.native.dispatch import Dispatch
+from goqueue.transport.native.held_files import HeldFiles
 from goqueue.transport.unsent import keep_little_unsent
 from goqueue.wire.calls import Call
 from goqueue.wire.packet import Buffer, Kind, Operation, Packet, PacketReader, encode_packet
@@ -50,12 +51,6 @@ REPLY_SECONDS_CROWDED: Final = 5.0
 
 STARTED_AT_ONCE: Final = 8
 """So many requests of one connection are started in one go, then others have their turn."""
-
-REPLIES_HELD: Final = 2
-"""Files of so many replies stay open: a reader asks again before it opens those of the last."""
-
-FILES_SECONDS: Final = 10.0
-"""How long they stay open at most; who comes later reads through the broker."""
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 log = get_logger("goqueue.native")
@@ -88,8 +83,11 @@ class Connection(asyncio.Protocol):
         self._arrival = Alarm(self._too_slow)
         self._departure = Alarm(self._not_taken)
         self._backlog: deque[Packet] = deque()
-        self._files: deque[Sequence[object]] = deque(maxlen=REPLIES_HELD)
+        self._files = HeldFiles()
         self._tasks: dict[asyncio.Future[None], None] = {}
+        self._answered_later = 0
+        """Publishes without a task whose sync is not over."""
+        self._all_answered = asyncio.Event()
         self._unstarted = 0
         """Tasks that have not begun: nothing that came behind them may go before them."""
         self._in_line = 0
@@ -111,7 +109,7 @@ class Connection(asyncio.Protocol):
         self._is_local = False
 
     def __repr__(self) -> str:
-        return f"<Connection {self._peer}: {len(self._tasks)} requests>"
+        return f"<Connection {self._peer}: {self._under_way} requests>"
 
     # What the event loop calls.
 
@@ -184,6 +182,8 @@ class Connection(asyncio.Protocol):
         self._pace()
         if self._tasks:
             await asyncio.wait(list(self._tasks))
+        if self._answered_later:
+            await self._all_answered.wait()
 
     def close(self) -> None:
         """End the connection when what was written has gone out."""
@@ -205,6 +205,15 @@ class Connection(asyncio.Protocol):
     # Requests.
 
     @property
+    def _under_way(self) -> int:
+        """Requests that were begun and are not answered."""
+        return len(self._tasks) + self._answered_later
+
+    def _may_begin(self, packet: Packet) -> bool:
+        """Return True if a request needs no task to keep behind those that came before it."""
+        return packet.kind == Kind.REQUEST and self._is_greeted and not self._unstarted
+
+    @property
     def _is_open(self) -> bool:
         return self._transport is not None and not self._transport.is_closing()
 
@@ -213,13 +222,16 @@ class Connection(asyncio.Protocol):
         started = 0
         while self._backlog and self._is_open and self._writable.is_set() and not self._in_line:
             # Nothing is looked at before hello has been answered.
-            if len(self._tasks) >= (CONNECTION_REQUESTS_MAX if self._is_greeted else 1):
+            if self._under_way >= (CONNECTION_REQUESTS_MAX if self._is_greeted else 1):
                 return
             if started == STARTED_AT_ONCE:
                 self._start_more_soon()
                 return
             started += 1
             packet = self._backlog.popleft()
+            is_produce = packet.operation == Operation.PRODUCE and self._may_begin(packet)
+            if is_produce and self._begin_produce(packet):
+                continue
             under_way = self._begin(packet)
             if under_way is None:
                 self._requests.give_back(packet.size)
@@ -240,11 +252,8 @@ class Connection(asyncio.Protocol):
 
     def _begin(self, packet: Packet) -> asyncio.Future[None] | None:
         """Start a request; return what ends when it has been answered, or None if it has been."""
-        if packet.kind == Kind.REQUEST and self._is_greeted and not self._unstarted:
-            if packet.operation == Operation.SETTLE:
-                return self._begin_settle(packet)
-            if packet.operation == Operation.PRODUCE and self._is_published_at_once(packet):
-                return None
+        if packet.operation == Operation.SETTLE and self._may_begin(packet):
+            return self._begin_settle(packet)
         if packet.kind != Kind.REQUEST:
             self.refuse(ProtocolError("a client sends requests"))
             return None
@@ -283,18 +292,34 @@ class Connection(asyncio.Protocol):
             return
         self._write(packet.operation, packet.correlation, Kind.REPLY, _encode(finish()))
 
-    def _is_published_at_once(self, packet: Packet) -> bool:
-        """Publish without a task, on a connection where nothing is under way."""
-        if self._tasks:
-            return False
+    def _begin_produce(self, packet: Packet) -> bool:
+        """Publish without a task; return False if the request needs one."""
         try:
-            reply = self._dispatch.produce_now(self._session, packet.header, packet.payload)
+            begun = self._dispatch.begin_produce(
+                self._session, packet.header, packet.payload, partial(self._produced, packet)
+            )
         except Exception as error:  # noqa: BLE001 - the outermost frame of a request
             self._write_error(packet, error)
+            self._requests.give_back(packet.size)
             return True
-        if reply is not None:
-            self._write(packet.operation, packet.correlation, Kind.REPLY, _encode(reply))
-        return reply is not None
+        if begun is True:
+            self._answered_later += 1
+        elif begun is not False:
+            self._write(packet.operation, packet.correlation, Kind.REPLY, _encode(begun))
+            self._requests.give_back(packet.size)
+        return begun is not False
+
+    def _produced(self, packet: Packet, reply: Call) -> None:
+        """Answer a publish whose messages are synced."""
+        self._write(packet.operation, packet.correlation, Kind.REPLY, _encode(reply))
+        self._answered_later -= 1
+        self._requests.give_back(packet.size)
+        if self._backlog:
+            self._start_some()
+        if self._is_paused:
+            self._pace()
+        if self._is_stopping and not self._answered_later:
+            self._all_answered.set()
 
     def _finished(self, size: int, task: asyncio.Task[None]) -> None:
         self._tasks.pop(task, None)
@@ -330,22 +355,12 @@ class Connection(asyncio.Protocol):
 
     def _reply(self, packet: Packet, reply: Reply) -> None:
         header = _encode(reply.header)
-        if reply.files:
-            self._hold(reply.files)
+        if reply.files and self._is_open:
+            self._files.hold(reply.files)
         self._greet()
         if not self._is_open:
             reply.undo()
         self._write(packet.operation, packet.correlation, Kind.REPLY, header, *reply.payload)
-
-    def _hold(self, files: Sequence[object]) -> None:
-        """Keep files open for a while that the client is about to open."""
-        if self._is_open:
-            self._files.append(files)
-            asyncio.get_running_loop().call_later(FILES_SECONDS, self._let_go, files)
-
-    def _let_go(self, files: Sequence[object]) -> None:
-        if self._files and self._files[0] is files:
-            self._files.popleft()
 
     def _write_error(self, packet: Packet, error: BaseException) -> None:
         """Say why a request was not carried out; what is no error of ours is told to the log."""
@@ -465,8 +480,8 @@ class Connection(asyncio.Protocol):
             or not self._writable.is_set()
             or self._is_waiting
             or self._is_stopping
-            or len(self._tasks) >= CONNECTION_REQUESTS_MAX
-            or (self._requests.free <= 0 and bool(self._tasks) and not self._has_turn)
+            or self._under_way >= CONNECTION_REQUESTS_MAX
+            or (self._requests.free <= 0 and bool(self._under_way) and not self._has_turn)
         )
         if should_pause == self._is_paused:
             return

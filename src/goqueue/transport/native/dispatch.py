@@ -63,16 +63,20 @@ class Dispatch:
             reply = await served.serve(grant, call)
         return reply if isinstance(reply, Reply) else Reply(reply)
 
-    def produce_now(
-        self, session: Session, header: Buffer, payload: memoryview
-    ) -> calls.Produced | None:
-        """Answer a request to publish that need not wait for others, or None: serve it then."""
+    def begin_produce(
+        self,
+        session: Session,
+        header: Buffer,
+        payload: memoryview,
+        done: Callable[[calls.Produced], None],
+    ) -> calls.Produced | bool:
+        """Publish without a task: return the answer, True if ``done`` gets it, False: serve it."""
         try:
             call = _decode_produce(header)
         except HEADER_FAULTS:
-            return None
+            return False
         grant = session.admit(Deed.PUBLISH, (call.topic,))
-        return self._service.publishing.produce_now(grant, call, payload)
+        return self._service.publishing.begin_produce(grant, call, payload, done)
 
     @fast_path(of="Dispatch.serve", bench="consume", test="tests/transport/test_fast_requests.py")
     def begin_settle(self, session: Session, header: Buffer) -> Begun:
