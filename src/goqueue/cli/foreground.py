@@ -21,6 +21,7 @@ from rich.text import Text
 from goqueue.base.units import SECOND_MS
 from goqueue.cli.contexts import DEFAULT_SERVER
 from goqueue.cli.failure import FAILED, Failure
+from goqueue.cli.heap import Heap, heap_of_process
 from goqueue.cli.without_pandas import leave_out_pandas
 from goqueue.config.address import parse_address
 from goqueue.config.load import Loaded
@@ -41,17 +42,19 @@ def run_broker(loaded: Loaded, *, is_terminal: bool) -> None:
     config = loaded.config
     configure_logging(level=config.log_level, style=config.log_format)
     _raise_file_limit()
+    heap = heap_of_process()
+    heap.limit_arenas(os.environ)
     if not is_terminal:
         for warning in loaded.warnings:
             log.warning(LogEvent.CONFIGURATION_WARNING, warning=warning)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_serve(config, is_terminal=is_terminal))
+            runner.run(_serve(config, heap, is_terminal=is_terminal))
     finally:
         gc.enable()
 
 
-async def _serve(config: BrokerConfig, *, is_terminal: bool) -> None:
+async def _serve(config: BrokerConfig, heap: Heap, *, is_terminal: bool) -> None:
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
     loop.add_signal_handler(signal.SIGINT, stopping.set)
@@ -78,7 +81,9 @@ async def _serve(config: BrokerConfig, *, is_terminal: bool) -> None:
     gc.enable()
     if is_terminal:
         _welcome(config, native=server.native_address, http=server.http_address)
+    trimming = loop.create_task(heap.trim_regularly())
     await stopping.wait()
+    trimming.cancel()
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     # Somebody who presses Ctrl-C again means it; what was acknowledged is on disk already.
     loop.remove_signal_handler(signal.SIGINT)

@@ -6,7 +6,6 @@ the last segment are sealed: synced, indexed and never written again.
 
 import contextlib
 from bisect import bisect_left, bisect_right
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
@@ -69,7 +68,7 @@ class PartitionLog:
         self.recovery = Recovery()
         self.failure: StorageFailedError | None = None
         self.is_committing = False
-        self._opened: deque[Segment] = deque()
+        self._opened: list[Segment] = []
         self._unfinished: Swap | None = None
         self._synced_size = 0
         self.cleaned_offset = Offset(0)
@@ -265,7 +264,7 @@ class PartitionLog:
         if segment in self._opened:
             return
         if len(self._opened) == SEALED_OPEN_MAX:
-            self._opened.popleft().close()
+            self._opened.pop(0).close()
         self._opened.append(segment)
 
     def end_of(self, segment: Segment) -> Offset:

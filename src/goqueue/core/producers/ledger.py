@@ -46,10 +46,10 @@ class Original(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     repeats: tuple[Repeat, ...] = ()
 
 
-class _Life(msgspec.Struct):
+class _Life(msgspec.Struct, gc=False):
     epoch: Epoch
-    next_sequence: Sequence = Sequence(0)
-    runs: list[Run] = []
+    next_sequence: Sequence
+    runs: list[Run]
 
 
 class ProducerLedger:
@@ -130,12 +130,15 @@ class ProducerLedger:
         if not stamp.is_idempotent or self._is_past(stamp):
             return
         life = self._lives.pop(stamp.producer_id, None)
+        next_sequence = Sequence(stamp.sequence + event.sequence_count)
         if life is None or life.epoch != stamp.epoch:
-            life = _Life(epoch=stamp.epoch, runs=[])
+            # A list that is made with its item is smaller than one that is appended to.
+            life = _Life(stamp.epoch, next_sequence, [_run_of(event)])
+        else:
+            life.next_sequence = next_sequence
+            _remember(life.runs, event)
         # Putting it back last keeps the dictionary in order of use.
         self._lives[stamp.producer_id] = life
-        life.next_sequence = Sequence(stamp.sequence + event.sequence_count)
-        _remember(life.runs, event)
         if len(self._lives) > PRODUCERS_PER_PARTITION_MAX:
             del self._lives[next(iter(self._lives))]
 
@@ -181,6 +184,10 @@ def _part_of(run: Run, *, start: int, count: int) -> Original:
     )
 
 
+def _run_of(event: Appended) -> Run:
+    return Run(event.stamp.sequence, event.sequence_count, event.base_offset, event.repeats)
+
+
 def _remember(runs: list[Run], event: Appended) -> None:
     """Add a batch to the runs, widening the last one where both ordinals continue."""
     sequence = event.stamp.sequence
@@ -194,6 +201,6 @@ def _remember(runs: list[Run], event: Appended) -> None:
     ):
         last.count += event.sequence_count
         return
-    runs.append(Run(sequence, event.sequence_count, event.base_offset, event.repeats))
+    runs.append(_run_of(event))
     if len(runs) > PRODUCER_BATCHES_REMEMBERED:
         del runs[0]

@@ -4,7 +4,6 @@ Noted at append, before anybody can read the messages; kept beside the log like 
 that a start replays a short tail only.
 """
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
@@ -68,7 +67,7 @@ class PartitionVisibility:
         """The messages that carry a trace of their sender's."""
         self.on_fired: Offsets | None = None
         """Is told what became due by the clock."""
-        self._released: deque[tuple[int, int]] = deque()
+        self._released: list[tuple[int, int]] = []
         self._on_due: list[Offsets] = []
         self._on_cancelled: list[Offsets] = []
 
@@ -187,7 +186,7 @@ class PartitionVisibility:
         """
         oldest = (self._clock.steady_ms() - retention_ms) // MINUTE_MS
         while self._released and self._released[0][0] < oldest:
-            self._released.popleft()
+            del self._released[0]
         held = [first for _, first in self._released]
         if self.schedule.hidden:
             held.append(self.schedule.hidden.min())
