@@ -1,7 +1,7 @@
 """A broker inside this process, and the clients that talk to it without a socket."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -61,6 +61,12 @@ class EmbeddedLink:
 
     def drop(self) -> None:
         """Give up nothing: there is no connection."""
+
+    def watch(self, lost: Callable[[], None]) -> None:
+        """Watch nothing: there is no connection that could be lost."""
+
+    def unwatch(self, lost: Callable[[], None]) -> None:
+        """Watch nothing, as before."""
 
     async def close(self) -> None:
         """End nothing: the broker is stopped by who started it."""

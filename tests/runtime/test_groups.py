@@ -23,6 +23,7 @@ from goqueue.core.groups.states import GroupState
 from goqueue.runtime import broker as broker_module
 from goqueue.runtime.ballast import BALLAST_PATH
 from goqueue.runtime.groups import groups as groups_module
+from goqueue.runtime.groups.absences import STALL_MS
 from goqueue.runtime.groups.hosted_group import GroupNews, HostedGroup
 from goqueue.testing.disk import CrashError
 from tests.runtime.rig import Rig, run
@@ -242,7 +243,7 @@ def test_a_broker_that_stood_still_expires_nobody() -> None:
         rig.broker.groups.sweep(late_ms=59_000)
         assert list(hosted.members) == [member]
         rig.clock.advance(SESSION_MS - 1_001)
-        rig.broker.groups.sweep(late_ms=groups_module.STALL_MS)
+        rig.broker.groups.sweep(late_ms=STALL_MS)
         assert list(hosted.members) == [member]
         rig.clock.advance(1)
         rig.broker.groups.sweep()

@@ -8,6 +8,7 @@ import goqueue.aio
 from goqueue.client.aclient import AsyncClient
 from goqueue.testing.sim import Simulation
 from goqueue.testing.sim.broker import ADDRESS, SimBroker
+from goqueue.testing.sim.host import Host
 from goqueue.wire.queue_calls import Progress
 from tests.sim.chaos import Chaos
 from tests.sim.workload import (
@@ -54,6 +55,7 @@ class Scenario:
         if chance.getrandbits(1):
             self._billers.append(Biller("biller", self.history, _dice(chance)))
             self._groups.append("billing")
+        self._takers: list[tuple[Worker, asyncio.Task[None]]] = []
         self.chaos = Chaos(self.simulation, self._broker, self._consumers)
 
     def run(self) -> str:
@@ -74,14 +76,18 @@ class Scenario:
             await self._create_topics(client)
         host = self.simulation.host("clients")
         senders = [(worker, host.begin(worker.run())) for worker in self._publishers]
-        readers: list[Worker] = [*self._billers, *self._consumers]
-        takers = [(worker, host.begin(worker.run())) for worker in readers]
+        self._begin_taking(host)
         await self.chaos.run(self._faults)
         await self.chaos.mend()
         await _end(senders)
         await self._drain()
-        await _end(takers)
+        await _end(self._takers)
         await self._judge()
+
+    def _begin_taking(self, host: Host) -> None:
+        """Start those who consume."""
+        readers: list[Worker] = [*self._billers, *self._consumers]
+        self._takers = [(worker, host.begin(worker.run())) for worker in readers]
 
     async def _create_topics(self, client: AsyncClient) -> None:
         await client.create_topic(ORDERS, partitions=PARTITIONS, dedup_window_ms="1h")

@@ -7,6 +7,7 @@ import os
 
 import pytest
 
+from tests.sim.dying import DyingScenario
 from tests.sim.moving import MovingScenario
 from tests.sim.scenario import Scenario
 
@@ -33,3 +34,10 @@ def test_a_seed_gives_one_trace() -> None:
 def test_nothing_is_lost_where_state_comes_and_goes(seed: int) -> None:
     """Every state partition is unloaded and loaded several times, while all of them are in use."""
     MovingScenario(seed).run()
+
+
+@pytest.mark.parametrize("grace", [0, 2, 30])
+@pytest.mark.parametrize("seed", range(1, 6))
+def test_nothing_is_lost_with_consumers_that_die(seed: int, grace: int) -> None:
+    """P2, P4, P5, P7: whatever ends the connections of members, and however long their grace is."""
+    DyingScenario(seed, grace_s=grace).run()

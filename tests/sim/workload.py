@@ -163,6 +163,7 @@ class Consumer(Worker):
         self.wall_believed_s = 0.0
         """When the broker last began to believe the wall clock: its latest start."""
         self.jumped_s = 0.0
+        self.member_id = ""
         self._refused: set[tuple[int, int]] = set()
 
     def _on_refused(self, refusal: Refusal) -> None:
@@ -181,6 +182,7 @@ class Consumer(Worker):
         )
         async with consumer:
             while not self.is_over:
+                self.member_id = consumer.member_id
                 messages = await consumer.poll(self.chance.choice((1, 5, 100)), wait_s=5)
                 acked = [one for one in messages if self._handle(one)]
                 if self.chance.randrange(4) == 0:

@@ -26,6 +26,8 @@ class Caller:
     tenant: str | None = None
     deadline_ms: int | None = None
     """Steady time after which no answer is awaited; None where the caller named none."""
+    connection: int = 0
+    """The number of a connection whose end is reported; 0 where there is none."""
 
 
 EMBEDDED: Final = Caller(transport=Transport.EMBEDDED, peer="", principal="embedded")

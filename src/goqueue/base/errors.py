@@ -165,7 +165,7 @@ class GroupNotFoundError(GoQueueError):
 
 
 class UnknownMemberError(GoQueueError):
-    """The group has no such member; it left, or its session ended. Join again."""
+    """The group has no such member; it left, or its session or connection ended. Join again."""
 
     code = "unknown_member"
 

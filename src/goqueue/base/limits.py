@@ -208,6 +208,12 @@ SESSION_TIMEOUT_MS_MIN: Final = 3 * SECOND_MS
 SESSION_TIMEOUT_MS_MAX: Final = 30 * MINUTE_MS
 """Longest; its partitions stand still for so long when a member dies."""
 
+DISCONNECT_GRACE_MS_MAX: Final = 30 * MINUTE_MS
+"""Longest time a member whose connections ended has to come back; 0 removes it at once."""
+
+MEMBER_CONNECTIONS_MAX: Final = 8
+"""Connections remembered for one member, the latest it was heard on. The SDK uses two."""
+
 REVOCATION_TIMEOUT_MS_MIN: Final = SECOND_MS
 """Shortest time a member gets to finish what is taken from it."""
 

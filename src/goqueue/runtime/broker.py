@@ -242,6 +242,7 @@ class Broker:
     def end_waits(self) -> None:
         """Answer those who wait for messages: the broker is about to stop."""
         self.consume.ledgers.is_waited_for = False
+        self.groups.ignore_disconnects()
         for partition in [part for topic in self._topics.values() for part in topic.partitions]:
             partition.end_waits()
 

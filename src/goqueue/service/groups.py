@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from goqueue.base.caller import Caller
 from goqueue.base.deeds import Deed
 from goqueue.base.ids import MemberId, TopicName, TopicPartition
 from goqueue.base.units import US_PER_MS
@@ -15,7 +16,7 @@ from goqueue.core.groups.rebalance import by_topic, flat
 from goqueue.core.groups.states import Phase
 from goqueue.runtime.broker import Broker
 from goqueue.runtime.groups.hosted_group import HostedGroup
-from goqueue.service.verb import verb
+from goqueue.service.verb import caller_verb, verb
 from goqueue.wire import calls, group_calls
 from goqueue.wire.http.groups import RebalanceStats
 from goqueue.wire.queue_calls import GroupCall
@@ -37,8 +38,8 @@ class Groups:
         self._broker = broker
         self._groups = broker.groups
 
-    @verb(Deed.JOIN_GROUP)
-    async def join(self, call: group_calls.JoinGroup) -> group_calls.Membership:
+    @caller_verb(Deed.JOIN_GROUP)
+    async def join(self, caller: Caller, call: group_calls.JoinGroup) -> group_calls.Membership:
         """Let a member in, or back in."""
         request = JoinRequest(
             client_id=call.client_id,
@@ -48,7 +49,8 @@ class Groups:
             member_id=call.member_id,
             options=call.options,
         )
-        hosted, member = await self._groups.join(call.group, request)
+        connection = caller.connection
+        hosted, member = await self._groups.join(call.group, request, connection=connection)
         return group_calls.Membership(
             member_id=member,
             leader_id=hosted.group.leader_id or member,
@@ -59,13 +61,17 @@ class Groups:
             options=msgspec.to_builtins(hosted.options),
         )
 
-    @verb(Deed.HEARTBEAT)
-    async def heartbeat(self, call: group_calls.Heartbeat) -> group_calls.MemberAssignment:
+    @caller_verb(Deed.HEARTBEAT)
+    async def heartbeat(
+        self, caller: Caller, call: group_calls.Heartbeat
+    ) -> group_calls.MemberAssignment:
         """Note that a member is there; answer once its generation is durable."""
         started = time.perf_counter()
         hosted = self._groups.get(call.group)
+        # A slow disk must not cost a member its place that came back in time.
+        hosted.attach(call.member_id, caller.connection)
         await hosted.settled()
-        phase = hosted.heartbeat(call.member_id, call.generation)
+        phase = hosted.heartbeat(call.member_id, call.generation, connection=caller.connection)
         reply = self._assignment(hosted, MemberId(call.member_id), phase)
         hosted.observe_heartbeat(time.perf_counter() - started)
         return reply
@@ -76,12 +82,16 @@ class Groups:
         await self._groups.leave(call.group, call.member_id)
         return calls.Nothing()
 
-    @verb(Deed.REVOKE_PARTITIONS)
-    async def revoke(self, call: group_calls.Revoked) -> group_calls.RevokedReply:
+    @caller_verb(Deed.REVOKE_PARTITIONS)
+    async def revoke(self, caller: Caller, call: group_calls.Revoked) -> group_calls.RevokedReply:
         """Take partitions a member has given up."""
         named = flat({TopicName(one.topic): one.partitions for one in call.partitions})
         hosted = await self._groups.revoke(
-            call.group, call.member_id, generation=call.generation, revoked=sorted(named)
+            call.group,
+            call.member_id,
+            generation=call.generation,
+            revoked=sorted(named),
+            connection=caller.connection,
         )
         pending = sum(map(len, hosted.group.pending.values()))
         return group_calls.RevokedReply(pending, hosted.group.phase.value)

@@ -2,6 +2,7 @@
 
 from functools import partial
 
+from goqueue.base.caller import Caller
 from goqueue.base.deeds import Deed
 from goqueue.base.errors import GroupNotFoundError
 from goqueue.base.grant import Grant
@@ -13,7 +14,7 @@ from goqueue.runtime.queue.consume import Settling
 from goqueue.runtime.queue.leasing import Leased
 from goqueue.runtime.queue.polling import Polled, PollLimits
 from goqueue.service.settlements import place_of, settled_part, settlement_of
-from goqueue.service.verb import Begun, Reply, RequestContext, granted_verb, verb
+from goqueue.service.verb import Begun, Reply, RequestContext, caller_verb, granted_verb, verb
 from goqueue.wire import calls, queue_calls
 from goqueue.wire.http.group_offsets import GroupOffsets
 from goqueue.wire.times import format_time_us
@@ -72,6 +73,19 @@ class Queue:
         self._groups.get(group).touch(member)
 
     @verb(Deed.POLL)
+    def begin_wait(self, group: str, member: str) -> int:
+        """Let a poll stand for its member as a connection does; return its number."""
+        hosted = self._groups.get(group)
+        number = self._groups.connect()
+        hosted.attach(member, number)
+        return number
+
+    @verb(Deed.POLL)
+    def end_wait(self, number: int, *, is_cut: bool) -> None:
+        """Take note that a poll ended; one that was cut is a lost connection."""
+        self._groups.disconnect(number, is_lost=is_cut)
+
+    @verb(Deed.POLL)
     def has_one_topic(self, group: str) -> bool:
         """Tell whether the members of a group read a single topic."""
         return len(self._groups.get(group).topics) == 1
@@ -100,11 +114,15 @@ class Queue:
 
     # Offsets.
 
-    @verb(Deed.COMMIT_OFFSETS)
-    async def commit_offsets(self, call: queue_calls.CommitOffsets) -> calls.Nothing:
+    @caller_verb(Deed.COMMIT_OFFSETS)
+    async def commit_offsets(
+        self, caller: Caller, call: queue_calls.CommitOffsets
+    ) -> calls.Nothing:
         """Settle everything before some offsets, as the owner of their partitions."""
         offsets = {place_of(one.topic, one.partition): Offset(one.offset) for one in call.offsets}
-        await self._consume.commit_offsets(call.group, call.member, call.generation, offsets)
+        await self._consume.commit_offsets(
+            call.group, call.member, call.generation, offsets, connection=caller.connection
+        )
         return calls.Nothing()
 
     @verb(Deed.DESCRIBE_PROGRESS)

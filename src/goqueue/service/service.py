@@ -5,6 +5,8 @@ comes back. Requests and results are the structs of ``wire/``; nothing of the ru
 speak to a service.
 """
 
+from dataclasses import replace
+
 from goqueue.base.caller import Caller
 from goqueue.runtime.broker import Broker
 from goqueue.runtime.turns import TURN_BYTES, Turns
@@ -70,8 +72,16 @@ class Service:
         return f"<Service of {self._broker!r}>"
 
     def open(self, caller: Caller) -> Session:
-        """Return the session of a new connection."""
+        """Return the session of a caller without a connection of its own."""
         return self.gate.open(caller)
+
+    def connect(self, caller: Caller) -> Session:
+        """Return the session of a new connection, whose end must be told by ``disconnect``."""
+        return self.gate.open(replace(caller, connection=self._broker.groups.connect()))
+
+    def disconnect(self, session: Session) -> None:
+        """Take note that a connection ended: members without another are soon removed."""
+        self._broker.groups.disconnect(session.caller.connection)
 
     def now_ms(self) -> int:
         """Return the time of the broker's clock in milliseconds since 1970."""

@@ -1,7 +1,8 @@
 """Verbs: what can be asked of a noun's service, each with the deeds it serves.
 
 A verb takes the grant of its request first. Most have no other use for it, and the decorator takes
-it for them: it is compared with the verb's deeds and the method gets the rest. Verbs on busy paths
+it for them: it is compared with the verb's deeds and the method gets the rest, or the caller of the
+grant and the rest where it matters on which connection a member speaks. Verbs on busy paths
 hand it on to the runtime, which compares it itself; for them the decorator costs nothing.
 """
 
@@ -10,6 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, Concatenate, Final, NamedTuple, ParamSpec, TypeVar
 
+from goqueue.base.caller import Caller
 from goqueue.base.deeds import Deed
 from goqueue.base.errors import GoQueueError
 from goqueue.base.grant import Grant
@@ -36,6 +38,25 @@ def verb(
         def checked(self: S, grant: Grant, /, *args: P.args, **kwargs: P.kwargs) -> R:
             assert grant.deed in deeds, f"a grant for {deeds[0]}, not for {grant.deed}"
             return method(self, *args, **kwargs)
+
+        setattr(checked, DEEDS, deeds)
+        return checked
+
+    return make
+
+
+def caller_verb(
+    *deeds: Deed,
+) -> Callable[[Callable[Concatenate[S, Caller, P], R]], Callable[Concatenate[S, Grant, P], R]]:
+    """Make a method a verb as ``verb`` does, and give it the caller for the grant."""
+
+    def make(
+        method: Callable[Concatenate[S, Caller, P], R],
+    ) -> Callable[Concatenate[S, Grant, P], R]:
+        @wraps(method)
+        def checked(self: S, grant: Grant, /, *args: P.args, **kwargs: P.kwargs) -> R:
+            assert grant.deed in deeds, f"a grant for {deeds[0]}, not for {grant.deed}"
+            return method(self, grant.caller, *args, **kwargs)
 
         setattr(checked, DEEDS, deeds)
         return checked

@@ -91,10 +91,23 @@ class GroupShell:
         """Let time pass, then sweep."""
         self.clock.advance(int(duration_ms))
         now_ms = self.clock.monotonic_ms()
+        lost = self.sessions.lost(now_ms=now_ms)
+        dropped = self._commit(self.group.disconnect(lost, partitions=self.partitions).events)
         silent = self.sessions.silent(now_ms=now_ms)
         said = self._commit(self.group.expire(silent, partitions=self.partitions).events)
         forced = self._commit(self.group.force(self.sessions.late(now_ms=now_ms)).events)
-        return "\n".join(filter(None, (said, forced)))
+        return "\n".join(filter(None, (dropped, said, forced)))
+
+    def drop(self, client: str) -> str:
+        """End the last connection of a member."""
+        self.sessions.lose(MemberId(f"{client}-1"), now_ms=self.clock.monotonic_ms())
+        return ""
+
+    def stand_still(self, duration_ms: str) -> str:
+        """Let time pass in which the broker hears nobody."""
+        self.clock.advance(int(duration_ms))
+        self.sessions.excuse(int(duration_ms), now_ms=self.clock.monotonic_ms())
+        return self.advance("0")
 
     def delete(self, *words: str) -> str:
         return self._commit(self.group.delete(is_forced="force" in words).events)

@@ -160,6 +160,7 @@ def test_options_come_with_the_first_join(server: Running) -> None:
         "auto_offset_reset": "latest",
         "session_timeout": "10s",
         "revocation_timeout": "20s",
+        "disconnect_grace": "0s",
     }
     joined = join(server, **options)
     expected = {
@@ -175,6 +176,7 @@ def test_options_come_with_the_first_join(server: Running) -> None:
         "auto_offset_reset": "latest",
         "session_timeout_ms": 10_000,
         "revocation_timeout_ms": 20_000,
+        "disconnect_grace_ms": 0,
     }
     conflict = server.post(
         "/groups/billing/join", {"client_id": "b", "topics": ["orders"], "max_retries": 8}

@@ -50,6 +50,14 @@ class Link(Protocol):
         """Give up the connection, which does not answer; the next request makes a new one."""
         ...
 
+    def watch(self, lost: Callable[[], None]) -> None:
+        """Call back each time the connection is lost."""
+        ...
+
+    def unwatch(self, lost: Callable[[], None]) -> None:
+        """Do not call back any more."""
+        ...
+
     async def close(self) -> None:
         """End the link."""
         ...
@@ -58,8 +66,11 @@ class Link(Protocol):
 class _Connection(asyncio.Protocol):
     """One TCP connection: correlates replies with requests."""
 
-    def __init__(self, address: str = "") -> None:
+    def __init__(
+        self, address: str = "", on_lost: Callable[["_Connection"], None] = lambda _: None
+    ) -> None:
         self._exchange = Exchange(address)
+        self._on_lost = on_lost
         self._waiting: dict[int, asyncio.Future[Answer]] = {}
         self._transport: asyncio.Transport | None = None
         self._error: GoQueueError = ConnectionLostError("connection lost: it was closed")
@@ -99,6 +110,7 @@ class _Connection(asyncio.Protocol):
         for future in waiting.values():
             if not future.done():
                 future.set_exception(self._error)
+        self._on_lost(self)
 
     def send(
         self, operation: Operation, header: calls.Call, payload: Sequence[Buffer]
@@ -134,6 +146,7 @@ class NativeLink:
         self._connection: _Connection | None = None
         self._connecting: asyncio.Task[_Connection] | None = None
         self._is_closed = False
+        self._watchers: list[Callable[[], None]] = []
 
     def __repr__(self) -> str:
         return f"<NativeLink {self._host}:{self._port}>"
@@ -168,6 +181,20 @@ class NativeLink:
         if self._connection is not None:
             self._connection.abort()
 
+    def watch(self, lost: Callable[[], None]) -> None:
+        """Call back each time the connection is lost."""
+        self._watchers.append(lost)
+
+    def unwatch(self, lost: Callable[[], None]) -> None:
+        """Do not call back any more."""
+        if lost in self._watchers:
+            self._watchers.remove(lost)
+
+    def _lost(self, connection: _Connection) -> None:
+        if connection is self._connection:
+            for lost in list(self._watchers):
+                lost()
+
     async def close(self) -> None:
         """End the connection."""
         self._is_closed = True
@@ -196,7 +223,7 @@ class NativeLink:
             async with asyncio.timeout(self._timeout_s):
                 loop = asyncio.get_running_loop()
                 _, connection = await loop.create_connection(
-                    lambda: _Connection(where), self._host, self._port
+                    lambda: _Connection(where, self._lost), self._host, self._port
                 )
                 await connection.send(Operation.HELLO, hello(self._api_key), ())
         except BaseException as error:

@@ -9,6 +9,7 @@ import msgspec
 
 from goqueue.base.errors import GoQueueError, InvalidRequestError
 from goqueue.base.limits import (
+    DISCONNECT_GRACE_MS_MAX,
     EXTENSION_MS_MAX,
     IN_FLIGHT_MAX,
     POLL_MESSAGES_MAX,
@@ -61,6 +62,8 @@ class ConsumerOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_retries: int | None = None
     max_in_flight: int | None = None
     session_timeout: Duration | None = None
+    disconnect_grace: Duration | None = None
+    """How long a consumer whose connections ended has to come back; 0 removes it at once."""
     start: str | None = None
     """Where a new group begins: ``"earliest"`` (the default) or ``"latest"``."""
     protocol: str = "cooperative"
@@ -125,6 +128,10 @@ class ConsumerOptions(msgspec.Struct, frozen=True, kw_only=True):
                 name="session_timeout",
                 least_ms=SESSION_TIMEOUT_MS_MIN,
                 most_ms=SESSION_TIMEOUT_MS_MAX,
+            )
+        if self.disconnect_grace is not None:
+            stated["disconnect_grace_ms"] = duration_ms(
+                self.disconnect_grace, name="disconnect_grace", most_ms=DISCONNECT_GRACE_MS_MAX
             )
         return {name: value for name, value in stated.items() if value is not None}
 

@@ -78,6 +78,8 @@ class Upkeep:
         self._tasks = [loop.create_task(self._beat_on()), loop.create_task(self._tend_on())]
         for task in self._tasks:
             task.add_done_callback(self._ended)
+        # The broker waits only a short grace for a member that lost its connection.
+        self._link.watch(self.nudge)
 
     async def stop(self) -> None:
         """Give back what was not handed out, send what was settled, and leave."""
@@ -98,6 +100,7 @@ class Upkeep:
             self.failure = self.failure or GoQueueError(f"the consumer cannot go on: {error!r}")
 
     async def _end(self) -> None:
+        self._link.unwatch(self.nudge)
         tasks = [*self._tasks, *self.sending, *([self._joining] if self._joining else [])]
         for task in tasks:
             task.cancel()
@@ -257,12 +260,13 @@ class Upkeep:
 
     async def _beat_on(self) -> None:
         while True:
-            self._nudged.clear()
             try:
                 async with asyncio.timeout(self.membership.interval_s):
                     await self._nudged.wait()
             except TimeoutError:
                 pass
+            # Cleared before the heartbeat: who nudges while it is answered may know more.
+            self._nudged.clear()
             try:
                 await self._beat()
             except (ConnectionLostError, DeadlineExceededError) as error:

@@ -30,6 +30,7 @@ MAX_RETRIES_EXCEEDED: Final = "MAX_RETRIES_EXCEEDED"
 REJECTED: Final = "REJECTED"
 LEASE_EXPIRED: Final = "the lease expired"
 MEMBER_GONE: Final = "the consumer's session expired"
+CONNECTION_LOST: Final = "the consumer's connection was lost"
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
@@ -214,13 +215,38 @@ def expire(ledger: Ledger, policy: Policy, moment: Moment) -> Decision[Event, in
 def expire_member(
     ledger: Ledger, member: str, policy: Policy, moment: Moment
 ) -> Decision[Event, int]:
-    """End the leases of a member that is gone without a word."""
+    """End the leases of a member whose session expired: an attempt each, tried again later."""
+    return _fail_member(ledger, member, policy, moment, error=MEMBER_GONE)
+
+
+def disconnect_member(
+    ledger: Ledger, member: str, policy: Policy, moment: Moment
+) -> Decision[Event, int]:
+    """End the leases of a member whose connections ended: an attempt each, ready at once.
+
+    It counts, because a message may be what killed its consumer. There is no backoff: the grace of
+    the member was the pause.
+    """
+    return _fail_member(ledger, member, policy, moment, error=CONNECTION_LOST, delay_ms=0)
+
+
+def _fail_member(
+    ledger: Ledger,
+    member: str,
+    policy: Policy,
+    moment: Moment,
+    *,
+    error: str,
+    delay_ms: int | None = None,
+) -> Decision[Event, int]:
     found: list[Event] = []
     count = 0
     for nonce, lease in ledger.leases:
         if lease.member == member:
             count += len(lease.offsets)
-            found += _fail(ledger, nonce, lease.offsets, policy, moment, error=MEMBER_GONE)
+            found += _fail(
+                ledger, nonce, lease.offsets, policy, moment, error=error, delay_ms=delay_ms
+            )
     return Decision(tuple(found), count)
 
 

@@ -33,7 +33,7 @@ class Gone(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag="g"):
     """Members are gone; what they owned is free."""
 
     members: dict[MemberId, str]
-    """Why each is gone: ``left`` or ``expired``."""
+    """Why each is gone: ``left``, ``expired`` or ``disconnected``."""
 
 
 class Counted(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag="c"):

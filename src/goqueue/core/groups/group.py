@@ -39,6 +39,7 @@ from goqueue.core.groups.states import GroupState
 
 LEFT: Final = "left"
 EXPIRED: Final = "expired"
+DISCONNECTED: Final = "disconnected"
 
 Partitions = Mapping[TopicName, int]
 """Every topic of the broker and how many partitions it has."""
@@ -98,6 +99,15 @@ class Group(Roster):
         if not gone:
             return Decision((), None)
         return self._part(gone, rebalance.MEMBER_EXPIRED, partitions)
+
+    def disconnect(
+        self, lost: Iterable[MemberId], *, partitions: Partitions
+    ) -> Decision[Event, None]:
+        """Let those go whose connections ended and who did not come back in time."""
+        gone = dict.fromkeys(lost, DISCONNECTED)
+        if not gone:
+            return Decision((), None)
+        return self._part(gone, rebalance.MEMBER_DISCONNECTED, partitions)
 
     def revoke(
         self, member_id: str, *, generation: int, revoked: Iterable[TopicPartition]

@@ -14,6 +14,7 @@ from goqueue.base.limits import (
     AUTO_COMMIT_INTERVAL_MS_MAX,
     AUTO_COMMIT_INTERVAL_MS_MIN,
     BACKOFF_MS_MAX,
+    DISCONNECT_GRACE_MS_MAX,
     IN_FLIGHT_MAX,
     RETRIES_MAX,
     REVOCATION_TIMEOUT_MS_MAX,
@@ -51,6 +52,7 @@ class GroupOptions(msgspec.Struct, frozen=True, kw_only=True):
     auto_offset_reset: str = EARLIEST
     session_timeout_ms: int = 30 * SECOND_MS
     revocation_timeout_ms: int = MINUTE_MS
+    disconnect_grace_ms: int = 2 * SECOND_MS
 
     @property
     def is_shared(self) -> bool:
@@ -70,6 +72,7 @@ _DURATIONS: Final[Mapping[str, tuple[int, int]]] = {
     "auto_commit_interval_ms": (AUTO_COMMIT_INTERVAL_MS_MIN, AUTO_COMMIT_INTERVAL_MS_MAX),
     "session_timeout_ms": (SESSION_TIMEOUT_MS_MIN, SESSION_TIMEOUT_MS_MAX),
     "revocation_timeout_ms": (REVOCATION_TIMEOUT_MS_MIN, REVOCATION_TIMEOUT_MS_MAX),
+    "disconnect_grace_ms": (0, DISCONNECT_GRACE_MS_MAX),
 }
 _NUMBERS: Final[Mapping[str, tuple[int, int]]] = {
     "max_retries": (0, RETRIES_MAX),

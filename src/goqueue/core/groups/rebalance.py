@@ -20,6 +20,7 @@ PROTOCOLS: Final = (EAGER, COOPERATIVE)
 MEMBER_JOINED: Final = "member_joined"
 MEMBER_LEFT: Final = "member_left"
 MEMBER_EXPIRED: Final = "member_expired"
+MEMBER_DISCONNECTED: Final = "member_disconnected"
 SUBSCRIPTION_CHANGED: Final = "subscription_changed"
 TOPICS_CHANGED: Final = "topics_changed"
 

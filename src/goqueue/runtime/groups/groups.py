@@ -1,4 +1,4 @@
-"""Every consumer group of a broker: joining, leaving, and the sweep for those who fell silent."""
+"""Every consumer group of a broker: joining, leaving, and what becomes of those who fell silent."""
 
 import asyncio
 import secrets
@@ -16,6 +16,7 @@ from goqueue.base.limits import GROUPS_MAX
 from goqueue.base.names import group_name
 from goqueue.base.units import SECOND_MS
 from goqueue.core.decision import Decision
+from goqueue.core.groups.connections import Connections
 from goqueue.core.groups.events import Event
 from goqueue.core.groups.group import Group
 from goqueue.core.groups.member import JoinRequest
@@ -25,14 +26,13 @@ from goqueue.observability.group_metrics import GroupMeter, GroupMetrics
 from goqueue.observability.logging import get_logger
 from goqueue.observability.metrics import Metrics
 from goqueue.runtime.clock import Clock
+from goqueue.runtime.groups.absences import STALL_MS, Absences
 from goqueue.runtime.groups.gauges import group_metrics
 from goqueue.runtime.groups.hosted_group import KEY_PREFIX, GroupNews, HostedGroup, Watcher
 from goqueue.runtime.log.topic import Topic
 from goqueue.runtime.machine import StateJournal, homes_in
 
 SWEEP_INTERVAL_MS: Final = SECOND_MS
-STALL_MS: Final = 2 * SECOND_MS
-"""By so much later, and the broker could not hear anybody."""
 TOKEN_BYTES: Final = 8
 
 log = get_logger("goqueue.groups")
@@ -75,7 +75,11 @@ class Groups:
         self._groups: dict[GroupId, HostedGroup] = {}
         self._watchers: list[Watcher] = []
         self._task: asyncio.Task[None] | None = None
+        self._connections = Connections()
+        self._absences = Absences(clock=clock, remove=self._remove_lost)
         self._is_stopped = False
+        self._is_ending = False
+        """Whether connections end because the broker ends them."""
         self._is_failing = False
         metrics.collect_from(lambda: group_metrics(self._groups))
 
@@ -126,7 +130,9 @@ class Groups:
     def unload(self, partition: int) -> None:
         """Let go of the groups of a state partition; their members are to ask again."""
         for name in list(homes_in(self._state, partition, self._groups)):
-            self._groups.pop(name).close()
+            hosted = self._groups.pop(name)
+            self._absences.forget(hosted)
+            hosted.close()
 
     def start(self) -> None:
         """Begin to look for members that fell silent."""
@@ -135,6 +141,7 @@ class Groups:
     async def stop(self) -> None:
         """End."""
         self._is_stopped = True
+        self.ignore_disconnects()
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -147,6 +154,7 @@ class Groups:
             meter=GroupMeter(self._metrics, name),
             tallies=[self.tally],
             tell=self._tell,
+            connections=self._connections,
         )
 
     def _tell(self, news: GroupNews) -> None:
@@ -155,7 +163,9 @@ class Groups:
 
     # What members and people ask for.
 
-    async def join(self, name: str, request: JoinRequest) -> tuple[HostedGroup, MemberId]:
+    async def join(
+        self, name: str, request: JoinRequest, *, connection: int = 0
+    ) -> tuple[HostedGroup, MemberId]:
         """Let a client into a group, which may be new; answer when it is durable."""
         if self._is_stopped:
             raise ShuttingDownError("the broker is stopping")
@@ -167,7 +177,7 @@ class Groups:
             # What is wrong with the request is said before anything is made for it.
             self._decide_join(checked, request)
             await self._state.prepare()
-            return await self.join(name, request)
+            return await self.join(name, request, connection=connection)
         decision = self._decide_join(checked, request)
         if hosted is None:
             hosted = self._host(checked)
@@ -178,7 +188,7 @@ class Groups:
                 self._metrics.forget(checked)
             raise
         self._groups[checked] = hosted
-        hosted.touch(decision.reply)
+        hosted.touch(decision.reply, connection)
         if decision.events:
             log.info(LogEvent.MEMBER_JOINED, group=checked, member=decision.reply)
         await durable
@@ -204,13 +214,19 @@ class Groups:
         await durable
 
     async def revoke(
-        self, name: str, member_id: str, *, generation: int, revoked: Sequence[TopicPartition]
+        self,
+        name: str,
+        member_id: str,
+        *,
+        generation: int,
+        revoked: Sequence[TopicPartition],
+        connection: int = 0,
     ) -> HostedGroup:
         """Take note of what a member has given up; answer when it is durable."""
         hosted = self.get(name)
         decision = hosted.group.revoke(member_id, generation=generation, revoked=revoked)
         durable = hosted.commit(decision.events)
-        hosted.touch(member_id)
+        hosted.touch(member_id, connection)
         await durable
         await hosted.settled()
         return hosted
@@ -220,9 +236,36 @@ class Groups:
         hosted = self.get(name)
         durable = hosted.commit(hosted.group.delete(is_forced=is_forced).events)
         del self._groups[hosted.name]
+        self._absences.forget(hosted)
         self._metrics.forget(hosted.name)
         log.info(LogEvent.GROUP_DELETED, group=hosted.name)
         await durable
+
+    # Connections.
+
+    def connect(self) -> int:
+        """Return the number of a new connection, whose end will be told."""
+        return self._connections.open()
+
+    def disconnect(self, connection: int, *, is_lost: bool = True) -> None:
+        """Take note that a connection ended; whoever has no other has a grace to come back.
+
+        One that was not lost ended in order, as far as its members are concerned.
+        """
+        alone = self._connections.close(connection)
+        if not is_lost or self._is_ending:
+            return
+        known = [(self._groups.get(group), member) for group, member in alone]
+        self._absences.begin([(hosted, member) for hosted, member in known if hosted is not None])
+
+    def ignore_disconnects(self) -> None:
+        """Remove nobody any more whose connection ends: it is the broker that stops."""
+        self._is_ending = True
+        self._absences.stop()
+
+    def _remove_lost(self, hosted: HostedGroup) -> None:
+        lost = hosted.sessions.lost(now_ms=self._clock.monotonic_ms())
+        self._change(hosted, hosted.group.disconnect(lost, partitions=self._counts).events)
 
     # What time and topics bring.
 
@@ -248,6 +291,8 @@ class Groups:
                 hosted.sessions.excuse(late_ms, now_ms=now_ms)
             hosted.note_late()
             group, sessions = hosted.group, hosted.sessions
+            if not self._is_ending:
+                self._remove_lost(hosted)
             silent = sessions.silent(now_ms=now_ms)
             self._change(hosted, group.expire(silent, partitions=self._counts).events)
             late = sessions.late(now_ms=now_ms)

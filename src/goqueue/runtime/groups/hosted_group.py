@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from goqueue.base.ids import Generation, GroupId, MemberId, TopicName, TopicPartition
+from goqueue.core.groups.connections import Connections
 from goqueue.core.groups.events import Deleted, Event, Gone, Joined, RebalanceBegun
 from goqueue.core.groups.group import EXPIRED, Group
 from goqueue.core.groups.member import Member
@@ -33,7 +34,7 @@ class GroupNews:
 
     group: GroupId
     gone: Mapping[MemberId, str]
-    """Members that are gone, and why: ``left`` or ``expired``."""
+    """Members that are gone, and why: ``left``, ``expired`` or ``disconnected``."""
     lost: Mapping[MemberId, frozenset[TopicPartition]] = field(default_factory=dict)
     """What members that are still there do not own any more."""
     is_deleted: bool = False
@@ -54,6 +55,7 @@ class HostedGroup:
         meter: GroupMeter,
         tallies: Sequence[Tally],
         tell: Watcher,
+        connections: Connections,
     ) -> None:
         self.group = group
         self.sessions = Sessions(group)
@@ -62,6 +64,7 @@ class HostedGroup:
         self._clock = clock
         self._meter = meter
         self._tell = tell
+        self._connections = connections
         self._stopwatch = Stopwatch([self.tally, *tallies])
         self._late: set[str] = set()
         self._durable: asyncio.Future[None] | None = None
@@ -126,15 +129,31 @@ class HostedGroup:
         """Tell whether a partition is a member's own, if only to settle what it took of it."""
         return self.group.owns(member_id, partition)
 
-    def touch(self, member_id: str) -> None:
-        """Note that a member was heard of; whatever it asks for counts as a heartbeat."""
-        self.sessions.touch(member_id, now_ms=self._clock.monotonic_ms())
+    def touch(self, member_id: str, connection: int = 0) -> None:
+        """Note that a member was heard of; whatever it asks for counts as a heartbeat.
+
+        What is still done for a connection that has ended tells nothing of its client.
+        """
+        member = self.group.get(member_id).id
+        if connection and not self._connections.attach(connection, self.name, member):
+            return
+        self.sessions.touch(member, now_ms=self._clock.monotonic_ms())
         self._late.discard(member_id)
 
-    def heartbeat(self, member_id: str, generation: int | None = None) -> Phase:
+    def attach(self, member_id: str, connection: int) -> None:
+        """Note that a member has a connection, whatever becomes of its request."""
+        member = self.members.get(MemberId(member_id))
+        if member is None:
+            return
+        if not connection or self._connections.attach(connection, self.name, member.id):
+            self.sessions.find(member.id)
+
+    def heartbeat(
+        self, member_id: str, generation: int | None = None, *, connection: int = 0
+    ) -> Phase:
         """Answer a heartbeat with what a rebalance asks of the member."""
         self.check_member(member_id, generation)
-        self.touch(member_id)
+        self.touch(member_id, connection)
         self._meter.heartbeats.inc()
         return self.group.phase_of(member_id, generation)
 
@@ -179,6 +198,8 @@ class HostedGroup:
 
     def close(self) -> None:
         """Stop hosting the group; who waits for it is to ask again."""
+        for member in self.members:
+            self._connections.forget(self.name, member)
         self.host.close(UNLOADED)
 
     def commit(self, events: Sequence[Event]) -> asyncio.Future[None]:
@@ -246,6 +267,8 @@ class HostedGroup:
         gone = {
             k: v for event in events if isinstance(event, Gone) for k, v in event.members.items()
         }
+        for member in gone:
+            self._connections.forget(self.name, member)
         self._tell(
             GroupNews(
                 group=self.name,

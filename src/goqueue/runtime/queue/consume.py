@@ -128,7 +128,7 @@ class Consumption:
         """
         assert grant.deed is Deed.SETTLE, "a grant to settle"
         started = time.perf_counter()
-        outcomes, is_changed = self._settle(group, member, parts)
+        outcomes, is_changed = self._settle(grant, group, member, parts)
         if is_changed:
             await self._state.settle(group, is_alone=is_alone)
         self._count(group, parts, outcomes, started)
@@ -140,18 +140,18 @@ class Consumption:
         """Settle what a member holds; nobody may be told before it is durable."""
         assert grant.deed is Deed.SETTLE, "a grant to settle"
         started = time.perf_counter()
-        outcomes, is_changed = self._settle(group, member, parts)
+        outcomes, is_changed = self._settle(grant, group, member, parts)
         durable = self._state.durable(group) if is_changed else None
         return Settling(outcomes, durable, partial(self._count, group, parts, outcomes, started))
 
     def _settle(
-        self, group: str, member: str | None, parts: Sequence[Settlement]
+        self, grant: Grant, group: str, member: str | None, parts: Sequence[Settlement]
     ) -> tuple[list[Settled], bool]:
         """Decide and write; tell whether there is anything to make durable."""
         if member is not None:
             hosted_group = self._groups.get(group)
             if member in hosted_group.members:
-                hosted_group.touch(member)
+                hosted_group.touch(member, grant.caller.connection)
         policy = self.ledgers.policy(group)
         ledgers = self.ledgers.of(group)
         outcomes: list[Settled] = []
@@ -250,13 +250,15 @@ class Consumption:
         member: str,
         generation: int | None,
         offsets: Mapping[TopicPartition, Offset],
+        *,
+        connection: int = 0,
     ) -> None:
         """Settle everything before the offsets, for the owner of their partitions."""
         started = time.perf_counter()
         hosted_group = self._groups.get(group)
         try:
             hosted_group.check_member(member, generation)
-            hosted_group.touch(member)
+            hosted_group.touch(member, connection)
             for name, offset in offsets.items():
                 if not hosted_group.owns(member, name):
                     raise PartitionNotAssignedError("partition not assigned to this member")

@@ -16,6 +16,7 @@ from goqueue.core.delivery.events import Event
 from goqueue.core.delivery.ledger import Ledger
 from goqueue.core.delivery.runs import count_of
 from goqueue.core.delivery.settle import Policy
+from goqueue.core.groups.group import DISCONNECTED, LEFT
 from goqueue.core.groups.options import EARLIEST, GroupOptions
 from goqueue.observability.consumer_metrics import ConsumerMetrics
 from goqueue.observability.events import LogEvent
@@ -238,13 +239,14 @@ class Ledgers:
         if not hosted.ledger.leases.in_flight(member):
             return
         moment = hosted.moment()
-        if why == "left" and self._is_auto_commit(hosted.group):
+        if why == LEFT and self._is_auto_commit(hosted.group):
             found = settle.ack_member(hosted.ledger, member, now_ms=moment.now_ms).events
-        elif why == "left":
+        elif why == LEFT:
             found = settle.release_member(hosted.ledger, member, moment).events
         else:
             policy = self.policy(hosted.group)
-            found = settle.expire_member(hosted.ledger, member, policy, moment).events
+            end = settle.disconnect_member if why == DISCONNECTED else settle.expire_member
+            found = end(hosted.ledger, member, policy, moment).events
         try:
             hosted.commit(found)
         except GoQueueError as error:

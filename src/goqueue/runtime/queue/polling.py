@@ -128,7 +128,7 @@ class Polling:
         assert grant.deed is Deed.POLL, "a grant to poll"
         hosted = self._groups.get(group)
         hosted.check_member(member, generation)
-        hosted.touch(member)
+        hosted.touch(member, grant.caller.connection)
         if hosted.options.auto_commit:
             self._auto_commit(hosted, member)
         return hosted

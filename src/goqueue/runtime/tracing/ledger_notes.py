@@ -17,7 +17,7 @@ from goqueue.runtime.queue.hosted_ledger import HostedLedger
 from goqueue.runtime.tracing.partition_trace import PartitionTrace
 from goqueue.runtime.tracing.tracer import LeaseMemory, harmless
 
-_TIMED_OUT: Final = frozenset({settle.LEASE_EXPIRED, settle.MEMBER_GONE})
+_TIMED_OUT: Final = frozenset({settle.LEASE_EXPIRED, settle.MEMBER_GONE, settle.CONNECTION_LOST})
 
 
 @harmless

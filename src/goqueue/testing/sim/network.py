@@ -55,6 +55,8 @@ class SimTransport(asyncio.Transport):
         self._is_closing = False
         self._is_lost = False
         self._has_end = False
+        self.is_mute = False
+        """Whether what this end sends is lost, its end included: the other one hears nothing."""
 
     def attach(self, protocol: asyncio.Protocol, peer: "SimTransport") -> None:
         """Take a protocol and the other end."""
@@ -126,7 +128,7 @@ class SimTransport(asyncio.Transport):
     def reset(self, error: Exception | None) -> None:
         """End both ends; the other one learns it a little later."""
         self._loop.call_soon(self._lose, error, context=self._context)
-        if self._peer is not None:
+        if self._peer is not None and not self.is_mute:
             self._network.reset_later(self._peer)
 
     def receive(self, data: bytes) -> None:
@@ -238,6 +240,22 @@ class SimNetwork:
             if self._chance.randrange(100) < percent:
                 end.reset(ConnectionResetError("Connection reset by peer"))
 
+    def mute(self, owner: Owner, *, hears: bool) -> list[SimTransport]:
+        """Lose what a process sends on its connections, and what it is sent unless it ``hears``.
+
+        Returns the ends that are mute now.
+        """
+        near = [end for end in self._ends if end.owner is owner]
+        far = [] if hears else [end.peer for end in near if end.peer is not None]
+        for end in (*near, *far):
+            end.is_mute = True
+        return [*near, *far]
+
+    def reset_process(self, owner: Owner) -> None:
+        """Reset every connection of a process, which lives on."""
+        for end in [one for one in self._ends if one.owner is owner]:
+            end.reset(ConnectionResetError("Connection reset by peer"))
+
     def slow_down(self, seconds: float) -> None:
         """Add latency to everything from now on; 0 takes it back."""
         self._extra_seconds = seconds
@@ -252,7 +270,7 @@ class SimNetwork:
             del self._listeners[port]
         for end in [one for one in self._ends if one.owner is owner]:
             del self._ends[end]
-            if end.peer is not None:
+            if end.peer is not None and not end.is_mute:
                 self.reset_later(end.peer)
 
     # What transports call.
@@ -261,6 +279,8 @@ class SimNetwork:
         """Bring bytes to the other end, in pieces, each some time later."""
         peer = sender.peer
         assert peer is not None, "attached"
+        if sender.is_mute:
+            return
         pieces = [data[at : at + PIECE_BYTES_MAX] for at in range(0, len(data), PIECE_BYTES_MAX)]
         if len(data) > 1 and self._chance.randrange(100) < SPLIT_PERCENT:
             cut = self._chance.randrange(1, min(len(data), PIECE_BYTES_MAX))

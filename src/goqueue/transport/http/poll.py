@@ -99,7 +99,7 @@ class PollRoutes:
             except BaseException:
                 wait.give_back(polled)
                 raise
-            reply.undo = lambda: wait.give_back(polled)
+            reply.undo = lambda: wait.undo(polled)
             return reply
         finally:
             room.keep(0)

@@ -27,6 +27,18 @@ class PollWait:
     async def run(self, context: RequestContext) -> Polled:
         """Return what was leased; when the client goes away nothing stays leased for it."""
         queue, grant = self._queue, self._call.grant
+        waiting = queue.begin_wait(grant, self._poll.group, self._poll.member)
+        is_cut = False
+        try:
+            return await self._run(context)
+        except DisconnectedError:
+            is_cut = True
+            raise
+        finally:
+            queue.end_wait(grant, waiting, is_cut=is_cut)
+
+    async def _run(self, context: RequestContext) -> Polled:
+        queue, grant = self._queue, self._call.grant
         polled = await queue.lease_ready(grant, self._poll, context)
         if polled is not None:
             if self._call.is_gone:
@@ -51,6 +63,14 @@ class PollWait:
     def give_back(self, polled: Polled) -> None:
         """End the leases of an answer nobody got."""
         self._queue.give_back(self._call.grant, self._poll.group, polled)
+
+    def undo(self, polled: Polled) -> None:
+        """End the leases of an answer that could not be sent, and count its poll as cut."""
+        self.give_back(polled)
+        queue, grant = self._queue, self._call.grant
+        with contextlib.suppress(GoQueueError):
+            waiting = queue.begin_wait(grant, self._poll.group, self._poll.member)
+            queue.end_wait(grant, waiting, is_cut=True)
 
     async def _until_either(self, poll: asyncio.Future[Polled], gone: asyncio.Future[None]) -> None:
         group, member, grant = self._poll.group, self._poll.member, self._call.grant

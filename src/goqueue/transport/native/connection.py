@@ -123,7 +123,7 @@ class Connection(asyncio.Protocol):
         transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         peer, own = (transport.get_extra_info(name) for name in ("peername", "sockname"))
         self._peer = str(peer)
-        self._session = self._service.open(caller_at(Transport.NATIVE, peer))
+        self._session = self._service.connect(caller_at(Transport.NATIVE, peer))
         # Only what runs on this machine can have the same address as the broker.
         self._is_local = bool(peer and own and peer[0] == own[0])
         self._arrival.set(HELLO_SECONDS_MAX)
@@ -142,6 +142,7 @@ class Connection(asyncio.Protocol):
         self._files.clear()
         for task in list(self._tasks):
             task.cancel()
+        self._service.disconnect(self._session)
         self._closed(self)
 
     def data_received(self, data: bytes) -> None:

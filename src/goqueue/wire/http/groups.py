@@ -43,6 +43,7 @@ class GroupJoin(msgspec.Struct, frozen=True, kw_only=True):
     auto_offset_reset: str | None = None
     session_timeout: str | None = None
     revocation_timeout: str | None = None
+    disconnect_grace: str | None = None
 
 
 class GroupJoined(msgspec.Struct, frozen=True, kw_only=True):
