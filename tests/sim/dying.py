@@ -32,13 +32,14 @@ class Reaper(Chaos):
             self._deafen_broker,
             self._restart_broker,
         ]
+        # Everybody is a member before the first fault, and before every other.
+        await asyncio.sleep(5)
         for _ in range(faults):
             await asyncio.sleep(self._chance.choice((0.01, 1.0, 5.0)) * self._chance.random())
             fault = self._chance.choice(kinds)
             self.done.append(fault.__name__.strip("_"))
             self._simulation.trace.note("fault", fault.__name__)
             await fault(self._chance.choice(self._consumers))  # type: ignore[misc]
-            # Everybody is a member again before the next fault.
             await asyncio.sleep(5)
 
     async def mend(self) -> None:
