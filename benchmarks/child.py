@@ -94,17 +94,20 @@ class Child:
 
     def rss_bytes(self) -> int:
         """Return the resident memory of the process and everything below it."""
-        root = psutil.Process(self._process.pid)
         total = 0
-        for process in [root, *root.children(recursive=True)]:
+        for process in self._family():
             with contextlib.suppress(psutil.NoSuchProcess):
                 total += process.memory_info().rss
         return total
 
     def processor_seconds(self) -> float:
-        """Return how long the process has kept a processor busy."""
-        times = psutil.Process(self._process.pid).cpu_times()
-        return float(times.user + times.system)
+        """Return how long the process and everything below it have kept processors busy."""
+        total = 0.0
+        for process in self._family():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                times = process.cpu_times()
+                total += times.user + times.system
+        return total
 
     def wait_end(self, seconds: float) -> None:
         """Give the process so long to end by itself."""
@@ -124,6 +127,10 @@ class Child:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait(STOP_SECONDS_MAX)
+
+    def _family(self) -> list[psutil.Process]:
+        root = psutil.Process(self._process.pid)
+        return [root, *root.children(recursive=True)]
 
     def _last_words(self) -> str:
         return self._log.read_bytes()[-400:].decode(errors="replace").strip()

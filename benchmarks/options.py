@@ -37,6 +37,11 @@ class Options:
         return 1 if self.quick else 5
 
     @property
+    def trial_seconds(self) -> float:
+        """How long callers that wait for each message go on."""
+        return 0.5 if self.quick else 2.0
+
+    @property
     def volume_bytes(self) -> int:
         """What is published where the question is one of volume."""
         return 64 * MEBIBYTE if self.quick else GIBIBYTE

@@ -14,6 +14,7 @@ import goqueue.aio
 from benchmarks.child import LOOPBACK, Child, free_port
 from benchmarks.messages import Message
 from benchmarks.pace import Pace
+from benchmarks.peers.goqueue_unbatched import GoQueueUnbatched
 from benchmarks.peers.peer import Client, Peer, age_seconds, stamped
 from benchmarks.results import GOQUEUE
 
@@ -200,6 +201,10 @@ class GoQueue(Peer):
     def client(self) -> GoQueueClient:
         """Return a client of this broker."""
         return GoQueueClient(port=self._port, http_port=self._http_port)
+
+    def unbatched(self) -> GoQueueUnbatched:
+        """Return a client that handles one message at a time."""
+        return GoQueueUnbatched(port=self._port)
 
     def version(self) -> str:
         """Name the version of this checkout."""

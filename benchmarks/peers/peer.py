@@ -12,6 +12,7 @@ from typing import ClassVar
 from benchmarks.child import Child
 from benchmarks.messages import Message
 from benchmarks.pace import Pace
+from benchmarks.peers.unbatched import Unbatched
 
 PARTITIONS = 3
 STAMP = struct.Struct(">Q")
@@ -108,6 +109,10 @@ class Peer(ABC):
     @abstractmethod
     def client(self) -> Client:
         """Return a client of this broker."""
+
+    def unbatched(self) -> Unbatched | None:
+        """Return a client that handles one message at a time, where that is measured."""
+        return None
 
     @abstractmethod
     def version(self) -> str:

@@ -3,11 +3,13 @@
 from benchmarks.trial import Workload
 from benchmarks.workloads import (
     ack_cost,
+    clients,
     consume,
     delays,
     end_to_end,
     http,
     http_consume,
+    jobs,
     latency,
     log_size,
     memory,
@@ -32,6 +34,8 @@ WORKLOADS: tuple[Workload, ...] = (
     http.WORKLOAD,
     http_consume.WORKLOAD,
     latency.WORKLOAD,
+    clients.WORKLOAD,
+    jobs.WORKLOAD,
     end_to_end.WORKLOAD,
     restart.WORKLOAD,
     start.WORKLOAD,
