@@ -52,7 +52,7 @@ class SmallRequests:
         return f"<SmallRequests of {self._topic.record.name}: {waiting} waiting>"
 
     @fast_path(
-        of="Topic.publish_all", bench="latency", test="tests/transport/test_fast_requests.py"
+        of="Topic.publish_all", bench="clients", test="tests/transport/test_fast_requests.py"
     )
     def begin(self, grant: Grant, partition: int, frames: memoryview, done: Done) -> Outcome | bool:
         """Publish with others of this moment: return True if ``done`` will be called.
