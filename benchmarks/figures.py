@@ -67,6 +67,7 @@ OBJECTS = ("read", "objects", "rate")
 ARROW = ("read", "arrow", "rate")
 CONSUME = ("consume", "one ack per message", "rate")
 DISK = ("latency", "disk", "p50")
+ONE_PUBLISH = ("clients", "one at a time, publish")
 OPEN_LARGE = ("restart", "1024 MiB", "open")
 OPEN_SMALL = ("restart", "64 MiB", "open")
 
@@ -379,5 +380,29 @@ FIGURES: tuple[Figure, ...] = (
         unit="MB",
         at_most=300,
         compute=alone(("spark-stream", "worker reading 2 GiB", "resident")),
+    ),
+    Figure(
+        work="jobs, 16 threads, one at a time: the broker's processor time",
+        unit="us",
+        at_most=130,
+        compute=alone(("jobs", "16 threads", "broker")),
+    ),
+    Figure(
+        work="one awaited publish: the client's processor time",
+        unit="us",
+        at_most=80,
+        compute=alone((*ONE_PUBLISH, "client")),
+    ),
+    Figure(
+        work="one awaited publish: the broker's processor time",
+        unit="us",
+        at_most=90,
+        compute=alone((*ONE_PUBLISH, "broker")),
+    ),
+    Figure(
+        work="HTTP, 64 connections, one publish each at a time",
+        unit="msg/s",
+        at_least=20_000,
+        compute=alone(("clients", "HTTP, 64 connections", "rate")),
     ),
 )
