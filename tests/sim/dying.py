@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import Final
 
 from goqueue.base.ids import GroupId
 from goqueue.testing.sim.host import Host
@@ -14,6 +15,10 @@ MOMENT_S = 0.2
 """What the simulated network and disk need for a few requests."""
 SESSION_S = 60
 """Longer than every grace: what ends first can be told apart."""
+
+_KILLED: Final[list[object]] = []
+"""Tasks of processes that were killed. They are kept: a coroutine that is collected runs its
+``finally`` blocks, which a process that is killed never does."""
 
 
 class Reaper(Chaos):
@@ -134,6 +139,7 @@ class DyingScenario(Scenario):
     def kill(self, worker: Consumer) -> None:
         """Kill a consumer; another one takes its place in the group."""
         self.host_of(worker).kill()
+        _KILLED.extend(task for one, task in self._takers if one is worker)
         self._takers = [(one, task) for one, task in self._takers if one is not worker]
         successor = self._worker(worker.group, self._consumers.index(worker) % 2)
         self._consumers[self._consumers.index(worker)] = successor
