@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from goqueue.base.deeds import Deed
-from goqueue.base.errors import DiskFullError, GoQueueError
+from goqueue.base.errors import DiskFullError, GoQueueError, ShuttingDownError
 from goqueue.base.fast_path import fast_path
 from goqueue.base.grant import Grant
 from goqueue.base.ids import Offset
@@ -221,10 +221,9 @@ class _Group:
 
     def _acknowledge(self, synced: asyncio.Future[None]) -> None:
         """Answer every request: the sync that covers them is over."""
-        if synced.cancelled():
-            return
-        error = synced.exception()
+        error = ShuttingDownError("not synced") if synced.cancelled() else synced.exception()
         if error is not None:
+            # Every request is answered: its connection waits for that before it closes.
             self._fail_all(error if isinstance(error, GoQueueError) else GoQueueError(str(error)))
             return
         topic, target = self._topic, self._target
