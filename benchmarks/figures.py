@@ -1,73 +1,20 @@
 """The figures GoQueue has to reach, each computed from the medians of one run."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
-from benchmarks.results import Results
-
-Compute = Callable[[Results], float | None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Figure:
-    """One promise about speed or size: a number, and the side of the target it must be on."""
-
-    work: str
-    unit: str
-    compute: Compute
-    at_least: float | None = None
-    at_most: float | None = None
-
-    def target(self) -> str:
-        """Say what is asked for."""
-        if self.at_least is not None:
-            return f"≥ {self.at_least:g} {self.unit}"
-        return f"≤ {self.at_most:g} {self.unit}"
-
-    def reached(self, measured: float | None) -> bool | None:
-        """Say whether a number is on the right side; nothing measured is no answer."""
-        if measured is None:
-            return None
-        if self.at_least is not None and measured < self.at_least:
-            return False
-        return self.at_most is None or measured <= self.at_most
-
-
-Key = tuple[str, str, str]
-
-
-def against(ours: Key, theirs: Key, *, peer: str) -> Compute:
-    """Divide our median by a peer's."""
-
-    def compute(results: Results) -> float | None:
-        numerator = results.find(*ours)
-        denominator = results.find(*theirs, peer=peer)
-        return numerator / denominator if numerator and denominator else None
-
-    return compute
-
-
-def within(ours: Key, other: Key) -> Compute:
-    """Divide one of our medians by another."""
-    return against(ours, other, peer="goqueue")
-
-
-def alone(key: Key, *, scale: float = 1.0) -> Compute:
-    """Take one of our medians as it is."""
-
-    def compute(results: Results) -> float | None:
-        found = results.find(*key)
-        return None if found is None else found * scale
-
-    return compute
-
+from benchmarks.figure import Figure, against, alone, best_of, within
+from benchmarks.workloads.clients import (
+    HTTP,
+    ONE_ASYNC,
+    ONE_SYNC,
+    connections_case,
+    handlers_case,
+)
+from benchmarks.workloads.jobs import TASKS, THREADS, without_sync
 
 PUBLISH = ("publish", "100 B", "rate")
 OBJECTS = ("read", "objects", "rate")
 ARROW = ("read", "arrow", "rate")
 CONSUME = ("consume", "one ack per message", "rate")
 DISK = ("latency", "disk", "p50")
-ONE_PUBLISH = ("clients", "one at a time, publish")
 OPEN_LARGE = ("restart", "1024 MiB", "open")
 OPEN_SMALL = ("restart", "64 MiB", "open")
 
@@ -75,6 +22,95 @@ SPARK_READ = ("spark", "batch read", "rate")
 SPARK_STREAM = ("spark", "stream read", "rate")
 SPARK_WRITE = ("spark", "batch write", "rate")
 SPARK_ARCHIVE = ("spark", "archive", "rate")
+
+HTTP_RATE = ("clients", HTTP, "rate")
+
+
+def jobs_figures(case: str) -> tuple[Figure, ...]:
+    """Return the figures of 16 workers that take one job at a time."""
+    rate = ("jobs", case, "rate")
+    return (
+        Figure(
+            work=f"jobs, {case}, one at a time, against RabbitMQ",
+            unit="x",
+            at_least=1,
+            compute=against(rate, rate, peer="rabbitmq"),
+        ),
+        Figure(
+            work=f"jobs, {case}, one at a time, against Redis everysec",
+            unit="x",
+            at_least=0.8,
+            compute=against(rate, rate, peer="redis"),
+        ),
+        Figure(
+            work=f"jobs, {case}, one at a time: the broker's processor time",
+            unit="us",
+            at_most=130,
+            compute=alone(("jobs", case, "broker")),
+        ),
+        Figure(
+            work=f"jobs, {case}, one at a time, durability=os, against RabbitMQ",
+            unit="x",
+            at_least=1.2,
+            compute=against(("jobs", without_sync(case), "rate"), rate, peer="rabbitmq"),
+        ),
+    )
+
+
+def one_publish_figures(case: str, *, disk_ratio_max: float) -> tuple[Figure, ...]:
+    """Return the figures of one caller that awaits each message."""
+    p50 = ("clients", case, "p50")
+    return (
+        Figure(
+            work=f"publish {case}: the client's processor time",
+            unit="us",
+            at_most=80,
+            compute=alone(("clients", case, "client")),
+        ),
+        Figure(
+            work=f"publish {case}: the broker's processor time",
+            unit="us",
+            at_most=90,
+            compute=alone(("clients", case, "broker")),
+        ),
+        Figure(
+            work=f"publish {case}: p50 against the disk's fdatasync",
+            unit="x",
+            at_most=disk_ratio_max,
+            compute=against(p50, p50, peer="fdatasync"),
+        ),
+    )
+
+
+def connections_figures(count: int) -> tuple[Figure, ...]:
+    """Return the figures of connections that each await one message."""
+    rate = ("clients", connections_case(count), "rate")
+    return (
+        Figure(
+            work=f"{count} connections, one publish each, against Redis always",
+            unit="x",
+            at_least=0.8,
+            compute=against(rate, rate, peer="redis-always"),
+        ),
+        Figure(
+            work=f"{count} connections, one publish each, against NATS JetStream",
+            unit="x",
+            at_least=0.7,
+            compute=against(rate, rate, peer="nats"),
+        ),
+    )
+
+
+def handlers_figure(count: int, *, at_least: float) -> Figure:
+    """Return the figure of handlers that share a client."""
+    rate = ("clients", handlers_case(count), "rate")
+    return Figure(
+        work=f"{count} handlers that share a client, one publish each, against Redis everysec",
+        unit="x",
+        at_least=at_least,
+        compute=against(rate, rate, peer="redis"),
+    )
+
 
 FIGURES: tuple[Figure, ...] = (
     Figure(
@@ -381,28 +417,21 @@ FIGURES: tuple[Figure, ...] = (
         at_most=300,
         compute=alone(("spark-stream", "worker reading 2 GiB", "resident")),
     ),
+    *jobs_figures(THREADS),
+    *jobs_figures(TASKS),
+    *one_publish_figures(ONE_SYNC, disk_ratio_max=2.2),
+    *one_publish_figures(ONE_ASYNC, disk_ratio_max=3),
+    *connections_figures(64),
+    *connections_figures(256),
+    handlers_figure(64, at_least=1.3),
+    handlers_figure(8, at_least=1),
     Figure(
-        work="jobs, 16 threads, one at a time: the broker's processor time",
-        unit="us",
-        at_most=130,
-        compute=alone(("jobs", "16 threads", "broker")),
-    ),
-    Figure(
-        work="one awaited publish: the client's processor time",
-        unit="us",
-        at_most=80,
-        compute=alone((*ONE_PUBLISH, "client")),
-    ),
-    Figure(
-        work="one awaited publish: the broker's processor time",
-        unit="us",
-        at_most=90,
-        compute=alone((*ONE_PUBLISH, "broker")),
-    ),
-    Figure(
-        work="HTTP, 64 connections, one publish each at a time",
-        unit="msg/s",
-        at_least=20_000,
-        compute=alone(("clients", "HTTP, 64 connections", "rate")),
+        work="HTTP, 64 connections, one publish each: of 20 k/s or of 0.6 x Redis everysec",
+        unit="x",
+        at_least=1,
+        compute=best_of(
+            (alone(HTTP_RATE), 20_000),
+            (against(HTTP_RATE, ("clients", connections_case(64), "rate"), peer="redis"), 0.6),
+        ),
     ),
 )

@@ -21,6 +21,7 @@ COLUMNS = 3
 COLOURS = {
     GOQUEUE: "#0b7285",
     "redis": "#c92a2a",
+    "redis-always": "#f06595",
     "redis-plain": "#ffa8a8",
     "nats": "#5f3dc4",
     "rabbitmq": "#e8590c",

@@ -8,7 +8,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.figures import FIGURES, Figure
+from benchmarks.figure import Figure
+from benchmarks.figures import FIGURES
 from benchmarks.options import Options
 from benchmarks.percentiles import median
 from benchmarks.results import GOQUEUE, Results, Series

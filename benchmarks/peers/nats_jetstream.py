@@ -3,19 +3,18 @@
 import asyncio
 import subprocess
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any, ClassVar
 
-import nats
 import uvloop
 from nats.js import api
 
 from benchmarks.child import LOOPBACK, Child, free_port
 from benchmarks.messages import Message
 from benchmarks.pace import Pace
+from benchmarks.peers.nats_unbatched import NatsUnbatched, add_stream, jetstream, publish_all
 from benchmarks.peers.peer import (
     FOLLOW_SECONDS_MAX,
     Client,
@@ -25,9 +24,7 @@ from benchmarks.peers.peer import (
     stamped,
 )
 
-IN_FLIGHT_MAX = 4000
 FETCH_MESSAGES = 1000
-PENDING_BYTES_MAX = 256 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,27 +64,23 @@ class NatsClient(Client):
         return uvloop.run(self._follow(topic, count, ready))
 
     async def _create(self, topic: str) -> None:
-        async with self._stream() as stream:
-            await stream.add_stream(
-                name=topic, subjects=[f"{topic}.*"], storage=api.StorageType.FILE
-            )
+        async with jetstream(self.port) as stream:
+            await add_stream(stream, topic)
 
     async def _delete(self, topic: str) -> None:
-        async with self._stream() as stream:
+        async with jetstream(self.port) as stream:
             await stream.delete_stream(topic)
 
     async def _count(self, topic: str) -> int:
-        async with self._stream() as stream:
+        async with jetstream(self.port) as stream:
             found = await stream.stream_info(topic)
             messages: int = found.state.messages
             return messages
 
     async def _publish(self, topic: str, messages: Iterable[Message]) -> float:
-        async with self._stream() as stream:
+        async with jetstream(self.port) as stream:
             start = time.perf_counter()
-            for key, value in messages:
-                await stream.publish_async(f"{topic}.{key.decode()}", value)
-            await stream.publish_async_completed()
+            await publish_all(stream, topic, messages)
             return time.perf_counter() - start
 
     async def _read(self, topic: str, count: int) -> float:
@@ -101,7 +94,7 @@ class NatsClient(Client):
             if read == count:
                 done.set()
 
-        async with self._stream() as stream:
+        async with jetstream(self.port) as stream:
             start = time.perf_counter()
             await self._subscribe(stream, topic, receive)
             await asyncio.wait_for(done.wait(), FOLLOW_SECONDS_MAX)
@@ -109,7 +102,7 @@ class NatsClient(Client):
 
     async def _consume(self, topic: str, count: int) -> float:
         read = size = 0
-        async with self._stream() as stream:
+        async with jetstream(self.port) as stream:
             settings = api.ConsumerConfig(
                 ack_policy=api.AckPolicy.EXPLICIT, max_ack_pending=4 * FETCH_MESSAGES
             )
@@ -126,7 +119,7 @@ class NatsClient(Client):
 
     async def _publish_each(self, topic: str, pace: Pace, value_bytes: int) -> list[float]:
         latencies = []
-        async with self._stream() as stream:
+        async with jetstream(self.port) as stream:
             started = time.perf_counter()
             for number in range(pace.count):
                 await asyncio.sleep(max(0.0, pace.delay(number, started=started)))
@@ -144,21 +137,11 @@ class NatsClient(Client):
             if len(ages) == count:
                 done.set()
 
-        async with self._stream() as stream:
+        async with jetstream(self.port) as stream:
             await self._subscribe(stream, topic, receive)
             ready()
             await asyncio.wait_for(done.wait(), FOLLOW_SECONDS_MAX)
         return ages
-
-    @asynccontextmanager
-    async def _stream(self) -> AsyncIterator[Any]:
-        connection: Any = await nats.connect(
-            f"nats://{LOOPBACK}:{self.port}", pending_size=PENDING_BYTES_MAX
-        )
-        try:
-            yield connection.jetstream(timeout=30, publish_async_max_pending=IN_FLIGHT_MAX)
-        finally:
-            await connection.close()
 
     async def _subscribe(self, stream: Any, topic: str, receive: Any) -> None:  # noqa: ANN401 - as above
         await stream.subscribe(
@@ -190,6 +173,10 @@ class NatsJetStream(Peer):
     def client(self) -> NatsClient:
         """Return a client of this server."""
         return NatsClient(port=self._port)
+
+    def unbatched(self) -> NatsUnbatched:
+        """Return a client that waits for each acknowledgement."""
+        return NatsUnbatched(port=self._port)
 
     def version(self) -> str:
         """Ask the program, and name the client."""

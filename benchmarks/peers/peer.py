@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
+from zlib import crc32
 
 from benchmarks.child import Child
 from benchmarks.messages import Message
@@ -32,6 +33,16 @@ def age_seconds(value: bytes) -> float:
     """Return how long ago a stamped value was made, by this machine's one monotonic clock."""
     made_ns: int = STAMP.unpack_from(value)[0]
     return (time.monotonic_ns() - made_ns) / 1e9
+
+
+def partition_names(topic: str) -> list[str]:
+    """Name the streams or queues that stand for partitions where a peer has none."""
+    return [f"{topic}-{partition}" for partition in range(PARTITIONS)]
+
+
+def partition_of(key: bytes) -> int:
+    """Return the partition of a key."""
+    return crc32(key) % PARTITIONS
 
 
 def program(name: str, *, package: str, folder: str | None = None) -> str:

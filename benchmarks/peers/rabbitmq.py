@@ -6,7 +6,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any, ClassVar
-from zlib import crc32
 
 import pika
 from pika.exceptions import ChannelClosedByBroker
@@ -14,10 +13,18 @@ from pika.exceptions import ChannelClosedByBroker
 from benchmarks.child import LOOPBACK, Child, free_port
 from benchmarks.messages import Message
 from benchmarks.pace import Pace
-from benchmarks.peers.peer import PARTITIONS, Client, Peer, age_seconds, program, stamped
+from benchmarks.peers.peer import (
+    Client,
+    Peer,
+    age_seconds,
+    partition_names,
+    partition_of,
+    program,
+    stamped,
+)
+from benchmarks.peers.rabbitmq_unbatched import PERSISTENT, RabbitUnbatched, parameters
 from benchmarks.peers.rabbitmq_window import Consume, Publish
 
-PERSISTENT = pika.BasicProperties(delivery_mode=2)
 PREFETCH = 1000
 SERVER_FOLDER = "/usr/lib/rabbitmq/bin"
 """The server itself; the program on the path only switches to its own user."""
@@ -31,41 +38,43 @@ class RabbitClient(Client):
         """Declare the queues."""
         with self._connect() as connection:
             channel = connection.channel()
-            for queue in _queues(topic):
+            for queue in partition_names(topic):
                 channel.queue_declare(queue, durable=True)
 
     def delete(self, topic: str) -> None:
         """Remove the queues."""
         with self._connect() as connection:
             channel = connection.channel()
-            for queue in _queues(topic):
+            for queue in partition_names(topic):
                 channel.queue_delete(queue)
 
     def count(self, topic: str) -> int:
         """Add up what waits in the queues."""
         with self._connect() as connection, suppress(ChannelClosedByBroker):
             channel = connection.channel()
-            found = [channel.queue_declare(queue, passive=True) for queue in _queues(topic)]
+            found = [channel.queue_declare(queue, passive=True) for queue in partition_names(topic)]
             return sum(int(queue.method.message_count) for queue in found)
         return 0
 
     def publish(self, topic: str, messages: Iterable[Message]) -> float:
         """Publish with confirms, several of them in flight."""
-        queues = _queues(topic)
-        routed = ((queues[crc32(key) % PARTITIONS], key, value) for key, value in messages)
-        return Publish(self._parameters(), routed).run()
+        queues = partition_names(topic)
+        routed = ((queues[partition_of(key)], key, value) for key, value in messages)
+        return Publish(parameters(self.port), routed).run()
 
     def read(self, topic: str, *, count: int) -> float:
         """Consume all queues, acknowledged by being sent."""
-        return Consume(self._parameters(), _queues(topic), count=count).run()
+        return Consume(parameters(self.port), partition_names(topic), count=count).run()
 
     def consume(self, topic: str, *, count: int) -> float:
         """Consume all queues and ack each message."""
-        return Consume(self._parameters(), _queues(topic), count=count, prefetch=PREFETCH).run()
+        return Consume(
+            parameters(self.port), partition_names(topic), count=count, prefetch=PREFETCH
+        ).run()
 
     def publish_each(self, topic: str, pace: Pace, *, value_bytes: int) -> list[float]:
         """Publish and wait for the confirm."""
-        queue = _queues(topic)[0]
+        queue = partition_names(topic)[0]
         latencies = []
         with self._connect() as connection:
             channel = connection.channel()
@@ -87,18 +96,13 @@ class RabbitClient(Client):
                 if len(ages) == count:
                     channel.stop_consuming()
 
-            channel.basic_consume(_queues(topic)[0], receive, auto_ack=True)
+            channel.basic_consume(partition_names(topic)[0], receive, auto_ack=True)
             ready()
             channel.start_consuming()
         return ages
 
-    def _parameters(self) -> Any:  # noqa: ANN401 - pika ships no types
-        return pika.ConnectionParameters(
-            LOOPBACK, self.port, heartbeat=0, blocked_connection_timeout=30
-        )
-
-    def _connect(self) -> Any:  # noqa: ANN401 - as above
-        return pika.BlockingConnection(self._parameters())
+    def _connect(self) -> Any:  # noqa: ANN401 - pika ships no types
+        return pika.BlockingConnection(parameters(self.port))
 
 
 class RabbitMq(Peer):
@@ -150,12 +154,12 @@ class RabbitMq(Peer):
         """Return a client of this node."""
         return RabbitClient(port=self._port)
 
+    def unbatched(self) -> RabbitUnbatched:
+        """Return a client that waits for each confirm."""
+        return RabbitUnbatched(port=self._port)
+
     def version(self) -> str:
         """Ask the node, and name the client."""
         with pika.BlockingConnection(pika.ConnectionParameters(LOOPBACK, self._port)) as connection:
             properties: Any = connection._impl.server_properties  # noqa: SLF001 - no public name
         return f"RabbitMQ {properties['version']}, pika {version('pika')}"
-
-
-def _queues(topic: str) -> list[str]:
-    return [f"{topic}-{partition}" for partition in range(PARTITIONS)]

@@ -30,6 +30,7 @@ class _Session:
     def run(self) -> float:
         """Run to the end and return the seconds the work took."""
         self._connection.ioloop.start()
+        self._connection.ioloop.close()
         if self._problem is not None:
             raise ConnectionError(self._problem)
         return self._seconds

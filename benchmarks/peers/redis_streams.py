@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
 from typing import Any, ClassVar
-from zlib import crc32
 
 import redis
 from redis._parsers import _RESP2Parser
@@ -15,7 +14,15 @@ from redis.connection import PythonRespSerializer
 from benchmarks.child import LOOPBACK, Child, free_port
 from benchmarks.messages import Message
 from benchmarks.pace import Pace
-from benchmarks.peers.peer import PARTITIONS, Client, Peer, age_seconds, program, stamped
+from benchmarks.peers.peer import (
+    Client,
+    Peer,
+    age_seconds,
+    partition_of,
+    program,
+    stamped,
+)
+from benchmarks.peers.redis_unbatched import RedisUnbatched, stream_names
 
 PIPELINE_COMMANDS = 1000
 READ_MESSAGES = 1000
@@ -37,22 +44,22 @@ class RedisClient(Client):
     def delete(self, topic: str) -> None:
         """Remove the streams."""
         with self._connect() as connection:
-            connection.delete(*_streams(topic))
+            connection.delete(*stream_names(topic))
 
     def count(self, topic: str) -> int:
         """Add up the lengths of the streams."""
         with self._connect() as connection:
-            return sum(int(connection.xlen(stream)) for stream in _streams(topic))
+            return sum(int(connection.xlen(stream)) for stream in stream_names(topic))
 
     def publish(self, topic: str, messages: Iterable[Message]) -> float:
         """XADD in pipelines without transactions."""
-        streams = _streams(topic)
+        streams = stream_names(topic)
         with self._connect() as connection:
             pipeline = connection.pipeline(transaction=False)
             queued = 0
             start = time.perf_counter()
             for key, value in messages:
-                pipeline.xadd(streams[crc32(key) % PARTITIONS], {b"k": key, b"v": value})
+                pipeline.xadd(streams[partition_of(key)], {b"k": key, b"v": value})
                 queued += 1
                 if queued == PIPELINE_COMMANDS:
                     pipeline.execute()
@@ -62,7 +69,7 @@ class RedisClient(Client):
 
     def read(self, topic: str, *, count: int) -> float:
         """XREAD all streams at once from their beginning."""
-        positions = dict.fromkeys(_streams(topic), b"0")
+        positions = dict.fromkeys(stream_names(topic), b"0")
         read = size = 0
         with self._connect() as connection:
             start = time.perf_counter()
@@ -76,7 +83,7 @@ class RedisClient(Client):
 
     def consume(self, topic: str, *, count: int) -> float:
         """XREADGROUP all streams at once; one XACK for what a stream gave."""
-        streams = dict.fromkeys(_streams(topic), b">")
+        streams = dict.fromkeys(stream_names(topic), b">")
         read = size = 0
         with self._connect() as connection:
             for stream in streams:
@@ -97,7 +104,7 @@ class RedisClient(Client):
 
     def publish_each(self, topic: str, pace: Pace, *, value_bytes: int) -> list[float]:
         """XADD and wait for its reply."""
-        stream = _streams(topic)[0]
+        stream = stream_names(topic)[0]
         latencies = []
         with self._connect() as connection:
             for _ in pace.ticks():
@@ -108,7 +115,7 @@ class RedisClient(Client):
 
     def follow(self, topic: str, *, count: int, ready: Callable[[], None]) -> list[float]:
         """XREAD that blocks for the next entries."""
-        stream = _streams(topic)[0]
+        stream = stream_names(topic)[0]
         position = b"0"
         ages: list[float] = []
         with self._connect() as connection:
@@ -137,6 +144,8 @@ class RedisStreams(Peer):
     name: ClassVar[str] = "redis"
     durability: ClassVar[str] = "fsync every second (appendfsync everysec)"
     load_share: ClassVar[float] = 0.2
+    sync: ClassVar[str] = "everysec"
+    """When the append-only file is synced."""
 
     def start(self) -> None:
         """Start the server; background rewrites are off, so no round pays for another's."""
@@ -148,7 +157,7 @@ class RedisStreams(Peer):
             "dir": self._directory,
             "save": "",
             "appendonly": "yes",
-            "appendfsync": "everysec",
+            "appendfsync": self.sync,
             "auto-aof-rewrite-percentage": 0,
         }
         self._directory.mkdir(parents=True, exist_ok=True)
@@ -163,6 +172,10 @@ class RedisStreams(Peer):
         """Return a client of this server."""
         return RedisClient(port=self._port)
 
+    def unbatched(self) -> RedisUnbatched | None:
+        """Return a client that sends one command at a time."""
+        return RedisUnbatched(port=self._port)
+
     def version(self) -> str:
         """Ask the server, and name the client."""
         with redis.Redis(host=LOOPBACK, port=self._port) as connection:
@@ -170,6 +183,14 @@ class RedisStreams(Peer):
         # Without the C parser redis-py reads several times slower: a reader must know.
         parser = f"hiredis {version('hiredis')}" if find_spec("hiredis") else "WITHOUT hiredis"
         return f"Redis {server['redis_version']}, redis-py {version('redis')}, {parser}"
+
+
+class RedisAlways(RedisStreams):
+    """A server that has synced what it acknowledges, as GoQueue has."""
+
+    name: ClassVar[str] = "redis-always"
+    durability: ClassVar[str] = "fsync before the reply (appendfsync always)"
+    sync: ClassVar[str] = "always"
 
 
 class RedisPlain(RedisStreams):
@@ -182,10 +203,9 @@ class RedisPlain(RedisStreams):
         """Return a client that leaves hiredis alone."""
         return RedisClient(port=self._port, is_plain=True)
 
+    def unbatched(self) -> None:
+        """Return nothing: one message at a time, the parser hardly matters."""
+
     def version(self) -> str:
         """Ask the server, and name the client."""
         return f"{super().version().rpartition(',')[0]}, without hiredis"
-
-
-def _streams(topic: str) -> list[bytes]:
-    return [f"{topic}:{partition}".encode() for partition in range(PARTITIONS)]

@@ -7,6 +7,7 @@ from benchmarks.peers.peer import Peer, SkippedError
 
 PEERS = {
     "redis": ("benchmarks.peers.redis_streams", "RedisStreams"),
+    "redis-always": ("benchmarks.peers.redis_streams", "RedisAlways"),
     "redis-plain": ("benchmarks.peers.redis_streams", "RedisPlain"),
     "nats": ("benchmarks.peers.nats_jetstream", "NatsJetStream"),
     "rabbitmq": ("benchmarks.peers.rabbitmq", "RabbitMq"),

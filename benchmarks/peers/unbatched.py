@@ -21,8 +21,6 @@ class Unbatched(ABC):
     """One peer's Python client, as an address that can be handed to another process."""
 
     port: int
-    has_async_workers: bool = True
-    """Whether the peer's client for asyncio is among those installed."""
 
     @abstractmethod
     def publisher(self, topic: str) -> AbstractContextManager[Publish]:
@@ -48,8 +46,8 @@ class Unbatched(ABC):
     def workers(self, queue: str, *, count: int) -> AbstractContextManager[list[Take]]:
         """Join so many workers, each for a thread of its own, each with one job at a time."""
 
+    @abstractmethod
     def workers_async(
         self, queue: str, *, count: int
     ) -> AbstractAsyncContextManager[list[AsyncTake]]:
         """Join so many workers, each for a task of its own."""
-        raise NotImplementedError

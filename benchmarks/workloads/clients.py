@@ -37,8 +37,10 @@ Item = TypeVar("Item")
 
 def trials(bench: Bench) -> list[Trial]:
     """Every peer in every case; GoQueue also by HTTP, and the disk by itself."""
-    found = [Trial(case=ONE_SYNC, peer=DISK, measure=partial(sync, bench))]
+    found = []
     for case, shifts in _cases().items():
+        if case in (ONE_SYNC, ONE_ASYNC):
+            found.append(Trial(case=case, peer=DISK, measure=partial(sync, bench)))
         for peer in bench.peers:
             client = peer.unbatched()
             if client is not None:

@@ -30,13 +30,18 @@ def trials(bench: Bench) -> list[Trial]:
     for case, shift in ((THREADS, Threads), (TASKS, Tasks)):
         for peer in bench.peers:
             client = peer.unbatched()
-            if client is None or (shift is Tasks and not client.has_async_workers):
+            if client is None:
                 continue
             for durability in DURABILITIES if peer is bench.goqueue else ("",):
-                named = f"{case}, durability=os" if durability == "os" else case
+                named = without_sync(case) if durability == "os" else case
                 measure = partial(work, bench, peer, client, shift=shift, durability=durability)
                 found.append(Trial(case=named, peer=peer.name, measure=measure))
     return found
+
+
+def without_sync(case: str) -> str:
+    """Name the case in which GoQueue does not wait for the disk."""
+    return f"{case}, durability=os"
 
 
 def work(
