@@ -41,6 +41,12 @@ SchemaId = NewType("SchemaId", int)
 SchemaVersion = NewType("SchemaVersion", int)
 """Ordinal of a schema in its subject, from 1."""
 
+NodeId = NewType("NodeId", str)
+"""The name of one broker of a cluster, given by its operator."""
+
+DirectoryId = NewType("DirectoryId", str)
+"""The identity of one data directory: an empty disk under a known node's name has another."""
+
 NO_PRODUCER = ProducerId(0)
 
 

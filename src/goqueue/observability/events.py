@@ -81,6 +81,9 @@ class LogEvent(StrEnum):
     SCHEMA_TEXT_MISSING = "schema text missing"
 
     REQUEST_CRASHED = "request failed"
+    PEER_REFUSED = "connection of a node refused"
+    PEER_CONNECTED = "connected to a node"
+    PEER_UNREACHABLE = "node cannot be reached"
     REPLY_NOT_SENT = "reply not sent"
     CONNECTION_REFUSED = "connection refused"
     CONNECTION_STALLED = "connection closed: its replies are not read"

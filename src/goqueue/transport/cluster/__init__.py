@@ -1,0 +1,1 @@
+"""The port between the nodes of a cluster."""
