@@ -15,3 +15,9 @@ def each(offsets: BitMap64) -> "array[int]":
     1.2 gives the C iterator back behind the last value only.
     """
     return offsets.to_array()
+
+
+def cut_from(offsets: BitMap64, end_offset: int) -> None:
+    """Remove the offsets of a set from one on, in place."""
+    if offsets and offsets.max() >= end_offset:
+        offsets.remove_range(end_offset, offsets.max() + 1)

@@ -15,7 +15,7 @@ from typing import Final, Protocol
 from goqueue.base.errors import GoQueueError, ShuttingDownError, StorageFailedError
 from goqueue.base.fast_path import fast_path
 from goqueue.base.units import KiB
-from goqueue.storage.partition_log import Commit
+from goqueue.storage.log_commit import Commit
 
 INLINE_BYTES_MAX: Final = 64 * KiB
 INLINE_SYNC_SECONDS_MAX: Final = 0.001

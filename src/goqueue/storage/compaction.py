@@ -50,6 +50,7 @@ class Compaction:
         rules: CompactionRules,
         *,
         with_active: bool = False,
+        end_max: int | None = None,
         hidden: BitMap64 | None = None,
         cancelled: BitMap64 | None = None,
     ) -> None:
@@ -62,7 +63,7 @@ class Compaction:
         self._sources = [
             Source(segment.base_offset, log.end_of(segment), segment.size)
             for segment in (log.segments if with_active else log.sealed)
-            if segment.size
+            if segment.size and (end_max is None or log.end_of(segment) < end_max)
         ]
         self._damaged: set[Offset] = set()
         self._dropped = BitMap64()

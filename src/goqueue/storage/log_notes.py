@@ -49,3 +49,10 @@ class Recovery:
                     min(known.start_offset, gap.start_offset), max(known.end_offset, gap.end_offset)
                 )
         self.gaps = sorted([*apart, gap])
+
+    def cut(self, end_offset: Offset) -> None:
+        """Forget offsets from ``end_offset`` on, which are given again."""
+        kept = (gap for gap in self.gaps if gap.start_offset < end_offset)
+        self.gaps = [gap._replace(end_offset=min(gap.end_offset, end_offset)) for gap in kept]
+        if self.lost_tail is not None and self.lost_tail.end_offset > end_offset:
+            self.lost_tail = None

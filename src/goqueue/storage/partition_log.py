@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-import msgspec
-
 from goqueue.base.errors import DiskFullError, GoQueueError, StorageFailedError
 from goqueue.base.ids import Offset, Position
 from goqueue.base.limits import FRAME_HEADER_BYTES, SEGMENT_BYTES
@@ -21,10 +19,10 @@ from goqueue.core.log.scan import Span, find_frame
 from goqueue.core.log.torn import end_of_damage, is_torn
 from goqueue.core.record.check import CheckedFrame
 from goqueue.core.record.frame import FrameHeader, seal_header
-from goqueue.storage.disk import Buffer, Disk, File, write_atomically
+from goqueue.storage.disk import Buffer, Disk, write_atomically
+from goqueue.storage.log_commit import Commit
 from goqueue.storage.log_notes import Gap, LogCounters, Recovery
 from goqueue.storage.segment import Appending, Scan, Segment
-from goqueue.storage.segment_index import Flush
 from goqueue.storage.swap import (
     CHECKPOINT_NAME,
     SWAP_NAME,
@@ -33,28 +31,13 @@ from goqueue.storage.swap import (
     forget_swap,
     mend,
     read_checkpoint,
+    write_checkpoint,
 )
+from goqueue.storage.truncation import Cut, find_cut, shorten_index
 
 LOST_SUFFIX: Final = ".lost"
 SEALED_OPEN_MAX: Final = 4
 """Sealed segments a log keeps open for its readers."""
-
-
-class Commit(msgspec.Struct, frozen=True, kw_only=True):
-    """A promise being kept: everything before ``end_offset`` becomes durable."""
-
-    file: File
-    end_offset: Offset
-    end_size: int
-    flush: Flush
-
-    def run(self) -> None:
-        """Sync, then write the index entries that now speak of durable bytes. Any thread.
-
-        Only the sync can fail: index entries that find no room are written with later ones.
-        """
-        self.file.sync()
-        self.flush.run()
 
 
 class PartitionLog:
@@ -358,10 +341,12 @@ class PartitionLog:
         retention_ms: int,
         retention_bytes: int,
         held_from: Offset | None = None,
+        end_max: int | None = None,
     ) -> int:
         """Delete the segments retention no longer keeps; return how many. Waits for the disk.
 
-        From ``held_from`` on none goes by its time, however old it is.
+        From ``held_from`` on none goes by its time, however old it is, and none goes that ends
+        behind ``end_max``.
         """
         ages = [self.age_of(segment) for segment in self._segments]
         if held_from is not None:
@@ -379,6 +364,8 @@ class PartitionLog:
         count = expired_segments(
             ages, now_ms=now_ms, retention_ms=retention_ms, retention_bytes=retention_bytes
         )
+        while count and end_max is not None and self._segments[count].base_offset > end_max:
+            count -= 1
         for segment in self._segments[:count]:
             segment.remove()
         if count:
@@ -387,27 +374,50 @@ class PartitionLog:
             self.counters.segments_deleted += count
         return count
 
-    def truncate(self, end_offset: Offset) -> None:
-        """Drop every message from ``end_offset`` on; it must lie between two frames."""
+    def truncate(self, end_offset: Offset, cut: Cut | None = None) -> None:
+        """Drop every frame from ``end_offset`` on, durably. Waits for the disk.
+
+        Raises with nothing changed; or, where the disk failed half-way, the log takes no more
+        writes, and what opens it finds it cut in part.
+        """
         assert self.start_offset <= end_offset <= self.end_offset, "truncation shortens the log"
         assert not self.is_committing, "nobody else writes the index meanwhile"
-        while len(self._segments) > 1 and self._active.base_offset >= end_offset:
-            self._segments.pop().remove()
+        cut = find_cut(self._segments, end_offset) if cut is None else cut
+        last = self._segments[cut.segments - 1]
+        if last is self._active and cut.size == last.size and cut.is_exact:
+            return
+        if self.cleaned_offset > end_offset:
+            write_checkpoint(self._disk, self._directory, end_offset)
+            self.cleaned_offset = end_offset
+        shorten_index(self._disk, self._directory, last.base_offset, cut.size)
+        try:
+            self._cut(cut, end_offset)
+        except GoQueueError as error:
+            self._fail(StorageFailedError(f"cannot cut {self._directory}: {error.message}"))
+            raise
+        self.recovery.cut(end_offset)
+
+    def _cut(self, cut: Cut, end_offset: Offset) -> None:
+        while len(self._segments) > cut.segments:
+            gone = self._segments.pop()
+            # What is left is consistent should the disk fail now.
+            self._synced_size = self._active.size
+            self._active.next_offset = self.durable_offset = gone.base_offset
+            gone.remove()
             self._disk.sync_directory(self._directory)
-        segment = self._active
-        with contextlib.suppress(ValueError):
-            self._opened.remove(segment)
-        size, reached = 0, segment.base_offset
-        for position, span in segment.scan_past_damage(segment.base_offset, Position(0)):
-            if span.end_offset > end_offset:
-                assert span.header.offset >= end_offset, "truncation falls between frames"
-                break
-            size, reached = position + span.end - span.start, span.end_offset
-        self._guard(lambda: segment.cut(size=size, next_offset=reached))
-        self.mend_index(segment)
-        segment.index.save_soon()
-        self._synced_size = size
-        self.durable_offset = self.end_offset
+            self.counters.segments_deleted += 1
+        self._synced_size, self.durable_offset = cut.size, end_offset
+        self._active.cut(size=cut.size, next_offset=end_offset)
+        # A segment of its own for what stays: nobody takes what was read of the old for it.
+        segment = Segment(self._disk, self._directory, self._active.base_offset)
+        is_whole = cut.is_exact and segment.recover().fault is None
+        segment.next_offset = end_offset
+        self._opened = [one for one in self._opened if one in self._segments[:-1]]
+        self._segments[-1] = segment
+        if not is_whole:
+            segment.rebuild_index()
+            self._seal()
+            self._add_segment(end_offset)
 
     def close(self) -> None:
         """Make what was appended durable (unless the disk failed) and release the files."""

@@ -47,6 +47,13 @@ def drop_snapshot(disk: Disk, directory: str) -> None:
     disk.sync_directory(directory)
 
 
+def drop_unless(disk: Disk, directory: str, *, known: range) -> None:
+    """Remove the snapshot, durably, unless it is of a known offset."""
+    is_there = disk.exists(f"{directory}/{SNAPSHOT_NAME}")
+    if is_there and read_blocks(disk, directory, known=known) is None:
+        drop_snapshot(disk, directory)
+
+
 def read_transactions(disk: Disk, directory: str, *, known: range) -> tuple[Offset, TxIndex]:
     """Return the transactions of a good snapshot and its offset; none, at the first, without."""
     found = read_blocks(disk, directory, known=known)

@@ -89,6 +89,16 @@ class DedupWindow:
         self._seen.pop(event.dedup_id, None)
         self._seen[event.dedup_id] = event
 
+    def forget_from(self, partition: PartitionId, offset: Offset) -> None:
+        """Drop the ids of messages that were cut off a partition, from an offset on."""
+        gone = [
+            event.dedup_id
+            for event in self._seen.values()
+            if event.partition == partition and event.offset >= offset
+        ]
+        for dedup_id in gone:
+            del self._seen[dedup_id]
+
     def forget(self, now_ms: int) -> int:
         """Drop the ids past their window, oldest first; return how many."""
         count = 0

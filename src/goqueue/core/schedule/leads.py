@@ -11,13 +11,14 @@ Whose clock the sender had is seen in the times of its messages: one that agrees
 clock was set as ours was, one that agrees with steady time was not. In doubt the later counts.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from typing import Any, Final
 
 import numpy as np
 from pyroaring import BitMap64
 
 from goqueue.base.units import SECOND_MS
+from goqueue.core.offset_sets import cut_from
 
 Numbers = np.ndarray[Any, Any]
 
@@ -85,6 +86,13 @@ class Leads:
         ]
         self._first_offsets = [0, *(first for first, _ in kept[1:])]
         self._shifts_ms = [shift_ms for _, shift_ms in kept]
+
+    def truncate(self, end_offset: int) -> None:
+        """Forget the messages from an offset on."""
+        cut_from(self._strangers, end_offset)
+        kept = max(bisect_left(self._first_offsets, end_offset), 1)
+        del self._first_offsets[kept:]
+        del self._shifts_ms[kept:]
 
 
 def lead_ms(came_ms: int, sender_ms: int, shift_ms: int) -> int:

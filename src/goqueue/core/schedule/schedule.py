@@ -21,7 +21,7 @@ from goqueue.base.errors import DelayedNotFoundError, OverloadedError
 from goqueue.base.ids import Offset
 from goqueue.base.limits import RESCHEDULED_MAX
 from goqueue.core.decision import Decision
-from goqueue.core.offset_sets import each
+from goqueue.core.offset_sets import cut_from, each
 from goqueue.core.record.queue_rows import Delays, Numbers
 from goqueue.core.schedule.leads import Leads, late_shift_ms, lead_ms
 from goqueue.core.schedule.table import DelayTable
@@ -323,6 +323,20 @@ class Schedule:
             offsets.remove_range(0, start_offset)
         self._moved = {at: moved for at, moved in self._moved.items() if at >= start_offset}
         self._sweep()
+
+    def truncate(self, end_offset: Offset) -> None:
+        """Forget the messages from an offset on, whose offsets will be given to others.
+
+        Their times leave the wheel, too: one of them would make another message due early.
+        """
+        for offsets in (self.hidden, self.cancelled):
+            cut_from(offsets, end_offset)
+        self.pending = len(self.hidden)
+        self._moved = {at: moved for at, moved in self._moved.items() if at < end_offset}
+        self._leads.truncate(end_offset)
+        self._table.keep(self.hidden)
+        self._wheel.clear()
+        self._fill_wheel()
 
     def dump(self) -> tuple[Numbers, ...]:
         """Return the columns of what waits, as numbers, each with the time it is due now."""

@@ -68,7 +68,11 @@ class DelayTable:
     def sweep(self, pending: BitMap64, count: int) -> None:
         """Forget what is no longer pending, once it is most of the table."""
         if len(self._due_ms) > max(2 * count, _COMPACT_ROWS_MIN):
-            self._take(self.columns(pending))
+            self.keep(pending)
+
+    def keep(self, pending: BitMap64) -> None:
+        """Forget what is no longer pending."""
+        self._take(self.columns(pending))
 
     def columns(self, pending: BitMap64) -> tuple[Numbers, Numbers, Numbers, Numbers]:
         """Return offsets, due times, hashes and named offsets of what is pending."""

@@ -6,6 +6,7 @@ and rebuilt from the log where that is lost. The traces themselves are in the me
 
 from pyroaring import BitMap64
 
+from goqueue.core.offset_sets import cut_from
 from goqueue.core.tracing.callers import CallerRows
 
 
@@ -38,6 +39,11 @@ class CallerIndex:
         for offsets in (self.known, self.sampled):
             if offsets:
                 offsets.remove_range(0, start_offset)
+
+    def truncate(self, end_offset: int) -> None:
+        """Forget the messages from an offset on."""
+        for offsets in (self.known, self.sampled):
+            cut_from(offsets, end_offset)
 
     def snapshot(self) -> list[bytes]:
         """Return everything, for a file."""

@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from goqueue.base.errors import GoQueueError, InvalidRequestError, ShuttingDownError
-from goqueue.base.ids import PartitionId
+from goqueue.base.ids import Offset, PartitionId
 from goqueue.base.limits import COMPACTION_KEYS_MAX
 from goqueue.core.log.compaction import CompactionRules
 from goqueue.observability.events import LogEvent
@@ -178,6 +178,7 @@ class Compactor:
             partition.log,
             rules,
             with_active=dry_run,
+            end_max=_end_max(partition),
             hidden=partition.queue.not_yet(),
             cancelled=partition.queue.never(),
         )
@@ -199,7 +200,8 @@ class Compactor:
 
     async def _rewrite(self, partition: Partition, compaction: Compaction) -> None:
         # What goes away may be all that tells of a producer's sequences, so they are saved first.
-        save = partition.snapshots.of_producers(partition.log.end_offset)
+        partition.snapshots.drop_held()
+        save = partition.snapshots.of_producers(partition.log, partition.leadership)
         # What the snapshot knows of must not be lost.
         await partition.durable()
         await self._elsewhere(save)
@@ -226,6 +228,11 @@ class Compactor:
             return await asyncio.get_running_loop().run_in_executor(None, work)
         except OSError as error:
             raise GoQueueError(f"the files are gone: {error}") from error
+
+
+def _end_max(partition: Partition) -> Offset | None:
+    """Return the offset that segments must end before, where a change of leader may cut some."""
+    return None if partition.leadership.replication is None else partition.committed_offset
 
 
 def _result(partition: Partition, survey: Survey, ratio: float, error: str | None) -> Compacted:

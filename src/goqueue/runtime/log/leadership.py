@@ -91,6 +91,10 @@ class Leadership:
         end_offset = self._ends.get(number)
         return end_offset is None or end_offset <= self.committed_offset
 
+    def forget_ends(self, end_offset: Offset) -> None:
+        """Forget the ends of transactions that were cut off, from an offset on."""
+        self._ends = {number: end for number, end in self._ends.items() if end <= end_offset}
+
     def _drop_ends(self) -> None:
         committed = self.committed_offset
         self._ends = {number: end for number, end in self._ends.items() if end > committed}

@@ -21,20 +21,21 @@ from goqueue.core.record.check import CheckedFrame
 from goqueue.core.record.control import Control
 from goqueue.core.record.stamp import NO_STAMP
 from goqueue.core.topics.settings import TopicSettings
+from goqueue.core.tx.index import TxIndex
 from goqueue.observability.events import LogEvent
 from goqueue.observability.logging import get_logger
 from goqueue.observability.metrics import TopicMeter
 from goqueue.runtime.commit import Committer
-from goqueue.runtime.log import partition_snapshots
 from goqueue.runtime.log.leadership import Leadership, Role
 from goqueue.runtime.log.partition_snapshots import PartitionSnapshots
-from goqueue.runtime.log.partition_state import recover_state
+from goqueue.runtime.log.partition_state import OFFSET_MAX, recover_state
 from goqueue.runtime.machine import Waiters, unawaited
 from goqueue.runtime.queue.visibility import PartitionVisibility
 from goqueue.runtime.tracing.partition_trace import PartitionTrace, Traced
 from goqueue.storage.disk import Disk
+from goqueue.storage.log_commit import Commit
 from goqueue.storage.log_reader import LogReader, Piece
-from goqueue.storage.partition_log import Commit, PartitionLog
+from goqueue.storage.partition_log import PartitionLog
 
 log = get_logger("goqueue.partition")
 
@@ -275,13 +276,9 @@ class Partition:
         self.check_open()
         self._unsynced_bytes = 0
         commit = self.log.begin_commit()
-        since = self.snapshots
-        if (
-            since.bytes_since < partition_snapshots.SNAPSHOT_EVERY_BYTES
-            and since.frames_since < partition_snapshots.SNAPSHOT_EVERY_FRAMES
-        ):
-            return commit, _nothing
-        return commit, since.take(commit.end_offset, is_compacting=self.is_compacting)
+        return commit, self.snapshots.beside(
+            commit.end_offset, self.leadership, is_compacting=self.is_compacting
+        )
 
     def finish_commit(
         self, commit: Commit, error: StorageFailedError | None, *, seconds: float
@@ -289,11 +286,7 @@ class Partition:
         """Take the outcome of a sync and tell those who wait for news."""
         self._meter.synced(seconds, is_failed=error is not None)
         if error is not None:
-            log.error(
-                LogEvent.PARTITION_READ_ONLY,
-                partition=str(self.name),
-                error=error.message,
-            )
+            log.error(LogEvent.PARTITION_READ_ONLY, partition=str(self.name), error=error.message)
         if not self.is_closed:
             self.log.finish_commit(commit, error)
             self.leadership.synced()
@@ -369,11 +362,21 @@ class Partition:
             retention_ms=self.settings.retention_ms,
             retention_bytes=self.settings.retention_bytes,
             held_from=self.queue.held_from(retention_ms=self.settings.retention_ms),
+            end_max=self.leadership.replicated(Offset(OFFSET_MAX)),
         )
         self.leadership.synced()
         if count:
             self.queue.trim(self.log.start_offset)
         return count
+
+    def note_cut(self, end_offset: Offset, tx: TxIndex) -> None:
+        """Forget everything from an offset on, which was cut off; ``tx`` is what is left."""
+        self.ledger = self.snapshots.ledger
+        self.queue.truncate(end_offset, tx)
+        self.leadership.forget_ends(end_offset)
+        self._seen_offset = min(self._seen_offset, end_offset)
+        self._unsynced_bytes = 0
+        self.leadership.synced()
 
     def close(self) -> None:
         """Make everything durable and let go of the files."""
@@ -385,7 +388,7 @@ class Partition:
         self.log.close()
         if self.log.failure is None:
             end_offset, is_compacting = self.log.end_offset, self.is_compacting
-            self.snapshots.take(end_offset, is_compacting=is_compacting, is_last=True)()
+            self.snapshots.last(end_offset, self.leadership, is_compacting=is_compacting)()
 
     def abandon(self) -> None:
         """Let go of the files without syncing: the partition is about to be removed."""
@@ -394,7 +397,3 @@ class Partition:
         self.leadership.fail(TopicNotFoundError(f"topic not found: {self.name.topic}"))
         for segment in self.log.segments:
             segment.close()
-
-
-def _nothing() -> None:
-    """Write nothing beside a sync."""

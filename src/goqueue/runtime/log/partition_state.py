@@ -1,5 +1,6 @@
 """What a partition knows beside its log, as it was when the log got its last message."""
 
+import contextlib
 from typing import Final
 
 from goqueue.base.errors import CorruptFrameError
@@ -10,11 +11,13 @@ from goqueue.core.record.frame import CONTROL, FrameHeader
 from goqueue.core.record.hole import hole_rows
 from goqueue.core.record.queue_rows import rows_of_frame
 from goqueue.core.tx.frames import note_messages
+from goqueue.core.tx.index import TxIndex
 from goqueue.runtime.log.producer_snapshot import appended, read_ledger
 from goqueue.runtime.queue.queue_snapshot import restore_snapshot
 from goqueue.runtime.queue.visibility import PartitionVisibility
 from goqueue.storage.disk import Disk
 from goqueue.storage.partition_log import PartitionLog
+from goqueue.storage.queue_blocks import read_transactions
 
 OFFSET_MAX: Final = 2**63
 
@@ -43,6 +46,38 @@ def recover_state(
             note_frame(queue, header, frame)
     queue.trim(log.start_offset)
     return ledger
+
+
+def recover_before(
+    disk: Disk, directory: str, log: PartitionLog, end_offset: Offset
+) -> tuple[ProducerLedger, TxIndex]:
+    """Return the ledger and the transactions as the frames before an offset leave them.
+
+    What a snapshot says of later frames must have been dropped.
+    """
+    known = range(log.start_offset, end_offset + 1)
+    ledger, ledger_from = read_ledger(disk, directory, known=known)
+    tx_from, tx = read_transactions(disk, directory, known=known)
+    for header, frame in log.frames_from(Offset(min(ledger_from, tx_from))):
+        if header.offset >= end_offset:
+            break
+        if header.offset >= ledger_from:
+            event = appended(header, frame)
+            if event is not None:
+                ledger.apply(event)
+        if header.offset >= tx_from:
+            note_transaction(tx, header, frame)
+    tx.trim(log.start_offset)
+    return ledger, tx
+
+
+def note_transaction(tx: TxIndex, header: FrameHeader, frame: memoryview) -> None:
+    """Take what a frame of the log says of transactions."""
+    with contextlib.suppress(CorruptFrameError):
+        control = read_control(header, frame)
+        if control is not None:
+            tx.end(control.number, is_commit=control.is_commit)
+        note_messages(tx, header, frame)
 
 
 def note_frame(

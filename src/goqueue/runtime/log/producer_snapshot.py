@@ -38,6 +38,14 @@ def read_ledger(disk: Disk, directory: str, *, known: range) -> tuple[ProducerLe
     return ledger, offset
 
 
+def drop_producers(disk: Disk, directory: str, *, known: range) -> None:
+    """Remove the snapshot, durably, unless it is of a known offset."""
+    path = f"{directory}/{SNAPSHOT_NAME}"
+    if disk.exists(path) and _read(disk, path)[1] not in known:
+        disk.remove(path)
+        disk.sync_directory(directory)
+
+
 def _read(disk: Disk, path: str) -> tuple[ProducerLedger, Offset]:
     try:
         file = disk.open(path)

@@ -1,8 +1,11 @@
-"""The log of a follower: frames are stored as their leader sent them.
+"""The log of a follower: frames are stored as their leader sent them, and cut off as it says.
 
 They have their offsets and checksums already, so the bytes are the same on every replica, and what
 a partition knows beside its log is brought up to date by the code that reads it off a log at start.
 """
+
+import asyncio
+from collections.abc import Callable
 
 from goqueue.base.errors import CorruptFrameError, InvalidRequestError
 from goqueue.base.ids import Epoch, Offset
@@ -14,6 +17,7 @@ from goqueue.runtime.log.partition import Partition
 from goqueue.runtime.log.partition_state import note_frame
 from goqueue.runtime.log.producer_snapshot import appended
 from goqueue.runtime.log.topic import Topic
+from goqueue.storage.truncation import find_cut
 
 
 class Replica:
@@ -45,6 +49,55 @@ class Replica:
         self._partition.note_appended(len(frames), len(spans))
         self._partition.sync_soon()
         return self._partition.log.end_offset
+
+    async def truncate(self, end_offset: Offset, *, epoch: Epoch) -> None:
+        """Drop everything from an offset on: the leader of an epoch does not have it.
+
+        What is committed is never dropped. Frames without messages right at the offset go, too;
+        the leader sends them again.
+        """
+
+        def check() -> None:
+            self._check(epoch)
+            self._check_cut(end_offset)
+
+        check()
+        partition = self._partition
+        while partition.rolling is not None:
+            await asyncio.shield(partition.rolling)
+        # As while a segment is sealed, nothing is appended meanwhile.
+        partition.rolling = asyncio.get_running_loop().create_task(self._cut(end_offset, check))
+        await asyncio.shield(partition.rolling)
+
+    async def _cut(self, end_offset: Offset, check: Callable[[], None]) -> None:
+        partition = self._partition
+        try:
+            while partition.log.is_committing:
+                await partition.durable()
+            # No await from here on.
+            check()
+            cut = find_cut(partition.log.segments, end_offset)
+            tx = partition.snapshots.cut(partition.log, end_offset, cut)
+            partition.log.truncate(end_offset, cut)
+            partition.note_cut(end_offset, tx)
+            if partition.trace is not None:
+                partition.trace.tracer.forget_callers(partition.trace.place.tag, end_offset)
+            self._topic.forget_from(partition.name.partition, end_offset)
+        finally:
+            partition.rolling = None
+            partition.wake()
+
+    def _check_cut(self, end_offset: Offset) -> None:
+        log, committed = self._partition.log, self._partition.leadership.replicated
+        if not committed(log.end_offset) <= end_offset <= log.end_offset:
+            raise InvalidRequestError(
+                f"{self._partition.name} cannot be cut to {end_offset}: it is committed up to"
+                f" {committed(log.end_offset)} and ends at {log.end_offset}"
+            )
+        if end_offset < log.start_offset:
+            raise InvalidRequestError(
+                f"{self._partition.name} begins at {log.start_offset}, behind {end_offset}"
+            )
 
     def _check(self, epoch: Epoch) -> None:
         leadership = self._partition.leadership

@@ -104,6 +104,10 @@ class Topic:
         for event in events:
             self._dedup.apply(event)
 
+    def forget_from(self, partition: PartitionId, offset: Offset) -> None:
+        """Drop the dedup ids of messages that were cut off a partition."""
+        self._dedup.forget_from(partition, offset)
+
     def forget_dedup_ids(self) -> None:
         """Drop ids that are past their window."""
         self._dedup.forget(self.clock.steady_ms())

@@ -14,6 +14,7 @@ from goqueue.base.ids import Offset
 from goqueue.base.limits import PRIORITIES
 from goqueue.base.units import MINUTE_MS
 from goqueue.core.delivery.runs import Written, count_of, set_of
+from goqueue.core.offset_sets import cut_from
 from goqueue.core.record.control import Control
 from goqueue.core.record.frame import PRIORITY_NORMAL
 from goqueue.core.record.queue_rows import Delays, QueueRows
@@ -222,6 +223,18 @@ class PartitionVisibility:
         self.schedule.trim(start_offset)
         self.tx.trim(start_offset)
         self.callers.trim(start_offset)
+
+    def truncate(self, end_offset: Offset, tx: TxIndex) -> None:
+        """Forget the messages from an offset on; ``tx`` has the transactions of those before it.
+
+        What people changed of earlier messages stays: it is not in the log.
+        """
+        for offsets in (*self.lanes, self.empty):
+            cut_from(offsets, end_offset)
+        self.schedule.truncate(end_offset)
+        self.callers.truncate(end_offset)
+        self.tx = tx
+        self.arm()
 
     def count_consumed(self, acked: Written) -> None:
         """Count messages that a group has acked, by priority."""

@@ -137,6 +137,12 @@ class Tracer:
             known[tag, base + row] = caller
         _bound(known)
 
+    def forget_callers(self, tag: int, end_offset: int) -> None:
+        """Forget the traces of messages that were cut off a partition, from an offset on."""
+        gone = [place for place in self._callers if place[0] == tag and place[1] >= end_offset]
+        for place in gone:
+            del self._callers[place]
+
     def callers(self, tag: int, offsets: BitMap64) -> dict[int, TraceParent]:
         """Return the traces of messages, those that are known."""
         known = self._callers
