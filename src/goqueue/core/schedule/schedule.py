@@ -80,6 +80,7 @@ class Schedule:
         self._wheel = Wheel(now_ms - TICK_MS)
         self._table = DelayTable()
         self._moved: dict[int, _NewTime] = {}
+        self._is_whole = True
         self.hidden = BitMap64()
         self.cancelled = BitMap64()
         self.pending = 0
@@ -289,7 +290,11 @@ class Schedule:
             case Rescheduled():
                 moved = _NewTime(event.due_ms, event.first_due_ms, self._shift_ms)
                 self._moved[event.offset] = moved
-                if event.offset not in self.hidden:
+                is_hidden = event.offset in self.hidden
+                if not is_hidden and self._moved_ms(moved) <= self._now_ms:
+                    # Loaded again behind its time: it was released before.
+                    return
+                if not is_hidden:
                     # Recovered from a log that says it was due long ago.
                     self.hidden.add(event.offset)
                     self.pending += 1
@@ -307,6 +312,33 @@ class Schedule:
                 times = (moved.due_ms, moved.first_due_ms)
                 events.append(Rescheduled(self._life, Offset(offset), *times))
         return events
+
+    def unload(self) -> None:
+        """Forget the times that people gave: from now on they are changed elsewhere.
+
+        Until ``load`` nothing may be released. What was cancelled stays so, wherever that was.
+        """
+        self._moved = {}
+        self._is_whole = False
+
+    def load(self, events: Sequence[Event], *, now_ms: int) -> BitMap64:
+        """Take what people changed up to now; return what was cancelled meanwhile."""
+        self._now_ms = max(self._now_ms, now_ms)
+        known = self.cancelled.copy()
+        last = {one.offset: one for one in events if isinstance(one, Rescheduled)}
+        for event in events:
+            # A time that was changed again would hide a message that was released since.
+            if isinstance(event, Cancelled) or last[event.offset] is event:
+                self.apply(event)
+        if not self._is_whole:
+            self._is_whole = True
+            self._wheel.clear()
+            self._fill_wheel()
+            # Only a change of it had hidden the message, and that is of no importance any more.
+            for offset in each(self._table.missing(self.hidden)):
+                if offset not in self._moved:
+                    self._wheel.add(now_ms, offset)
+        return self.cancelled - known
 
     # Keeping.
 

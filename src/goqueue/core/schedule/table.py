@@ -58,6 +58,10 @@ class DelayTable:
             return None
         return self._due_ms[self._offsets.rank(offset) - 1]
 
+    def missing(self, pending: BitMap64) -> BitMap64:
+        """Return those of some offsets that have no time here."""
+        return pending - self._offsets
+
     def named(self, name: bytes) -> list[int]:
         """Return the offsets of messages that may have this name, in order."""
         if not self._hashes:

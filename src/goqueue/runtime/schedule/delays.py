@@ -66,15 +66,15 @@ class Delays:
         self._state = state
         self._clock = clock
         self.timer = DueTimer(clock)
-        self._was_loaded: set[int] = set()
 
     # Life.
 
     def load(self, partition: int) -> None:
         """Apply what people changed, for the topics of a state partition.
 
-        A schedule is part of the index of its partition: where it was here before, it knows.
+        What was to become due meanwhile is released, and not before all of it is known.
         """
+        changes: dict[Partition, list[schedule.Event]] = {}
         for key in self._state.keys(KEY_PREFIX, partition):
             name, _, number = key.removeprefix(KEY_PREFIX).rpartition("/")
             topic = self._topics.get(TopicName(name))
@@ -82,20 +82,26 @@ class Delays:
                 # The topic was deleted and the process died before its state was.
                 forget(self._state, key, home=name)
                 continue
-            host = self._host(topic.partitions[int(number)])
-            events = host.replay(schedule.Event, past_damage=True)
-            for event in () if partition in self._was_loaded else events:
-                host.machine.apply(event)
-        self._was_loaded.add(partition)
-        for name in homes_in(self._state, partition, self._topics):
-            for one in self._topics[name].partitions:
-                self.timer.resume(one.queue)
+            where = topic.partitions[int(number)]
+            changes[where] = self._host(where).replay(schedule.Event, past_damage=True)
+        for one in self._partitions_in(partition):
+            one.queue.turn()
+            now_ms = self._clock.steady_ms()
+            cancelled = one.queue.schedule.load(changes.get(one, ()), now_ms=now_ms)
+            if cancelled:
+                one.queue.tell_cancelled(cancelled)
+            self.timer.resume(one.queue)
 
     def unload(self, partition: int) -> None:
         """Let nothing become due and nobody change a delay, in topics of a state partition."""
+        for one in self._partitions_in(partition):
+            self.timer.pause(one.queue)
+            one.queue.schedule.unload()
+
+    def _partitions_in(self, partition: int) -> Iterator[Partition]:
+        """Yield the partitions of the topics whose delays a state partition has."""
         for name in homes_in(self._state, partition, self._topics):
-            for one in self._topics[name].partitions:
-                self.timer.pause(one.queue)
+            yield from self._topics[name].partitions
 
     async def release(self) -> None:
         """Release what became due before the start, with a turn for others now and then."""

@@ -1,0 +1,108 @@
+"""Delays whose state is unloaded, changed elsewhere, and loaded again: the last word counts."""
+
+from random import Random
+
+import pytest
+
+from goqueue.base.errors import NotCoordinatorError
+from goqueue.core.schedule.schedule import Event, Schedule
+from goqueue.runtime import broker as broker_module
+from goqueue.runtime.machine import MachineHost
+from goqueue.runtime.state_log import STATE_TOPIC
+from tests.runtime.rig import Rig, run
+from tests.runtime.test_schedule import begin, publish, queue_of
+
+KEY = "delay/t/0"
+
+
+@pytest.fixture(autouse=True)
+def _few_state_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(broker_module, "STATE_PARTITIONS", 2)
+
+
+def state_partition(rig: Rig) -> int:
+    return rig.broker.state.partition_of("t")
+
+
+class Elsewhere:
+    """Another broker that has the delays meanwhile, and the same log."""
+
+    def __init__(self, rig: Rig) -> None:
+        self._rig = rig
+        rig.broker.state.load(state_partition(rig))
+        life = rig.broker.topic("t").record.created_ms
+        self.schedule = Schedule(life=life, now_ms=rig.clock.steady_ms())
+        self.schedule.restore(queue_of(rig).schedule.dump())
+        self._host = MachineHost[Event](rig.broker.state, KEY, home="t", machine=self.schedule)
+        self.schedule.load(self._host.replay(Event), now_ms=rig.clock.steady_ms())
+        self.schedule.advance(rig.clock.steady_ms())
+
+    async def change(self, offset: int, random: Random) -> None:
+        """Cancel a message or give it another time."""
+        if random.random() < 0.4:
+            decision = self.schedule.cancel(offset)
+        else:
+            due_ms = self._rig.clock.now_ms() + random.randrange(60_000)
+            decision = self.schedule.reschedule(offset, due_ms=due_ms)
+        self._host.commit(decision.events)
+        await self._host.durable()
+
+    def leave(self) -> None:
+        self._rig.broker.state.unload(state_partition(self._rig))
+
+
+def waiting(schedule: Schedule) -> dict[int, int]:
+    return {one.offset: one.release_ms for one in schedule.page(skip=0, limit=1_000)}
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_what_was_changed_elsewhere_counts(seed: int) -> None:
+    """Also over a restart; and each message that is not cancelled becomes due once."""
+
+    async def main() -> None:
+        random, rig = Random(seed), await begin()
+        fired: list[int] = []
+        queue_of(rig).watch_due(fired.extend)
+        cancelled: list[int] = []
+        queue_of(rig).watch_cancelled(cancelled.extend)
+        await publish(rig, *[random.randrange(1_000, 60_000) for _ in range(40)])
+        coordinators, delays = rig.broker.coordinators, rig.broker.delays
+        for _ in range(4):
+            for offset in random.sample(sorted(queue_of(rig).hidden), 3):
+                if random.random() < 0.5:
+                    await delays.cancel("t", 0, offset)
+                else:
+                    due_ms = rig.clock.now_ms() + random.randrange(60_000)
+                    await delays.reschedule("t", 0, offset, due_ms=due_ms)
+            await coordinators.unload(STATE_TOPIC, state_partition(rig))
+            with pytest.raises(NotCoordinatorError):
+                await delays.cancel("t", 0, 0)
+            elsewhere = Elsewhere(rig)
+            for _ in range(3):
+                rig.clock.advance(random.randrange(5_000))
+                before = len(fired)
+                delays.timer.tick()
+                assert len(fired) == before, "nothing becomes due where it is not loaded"
+                elsewhere.schedule.advance(rig.clock.steady_ms())
+                if elsewhere.schedule.hidden:
+                    await elsewhere.change(random.choice(list(elsewhere.schedule.hidden)), random)
+            elsewhere.leave()
+            await coordinators.load(STATE_TOPIC, state_partition(rig))
+            elsewhere.schedule.advance(rig.clock.steady_ms())
+            here = queue_of(rig).schedule
+            assert waiting(here) == waiting(elsewhere.schedule)
+            assert here.cancelled == elsewhere.schedule.cancelled
+            assert here.pending == len(here.hidden)
+            delays.timer.tick()
+        rig.clock.advance(200_000)
+        delays.timer.tick()
+        never = set(queue_of(rig).cancelled)
+        assert sorted(fired) == [offset for offset in range(40) if offset not in never]
+        assert never == set(cancelled)
+        await rig.stop()
+        rig.go_on_with(rig.disk.kill())
+        await rig.start()
+        assert set(queue_of(rig).cancelled) == never
+        assert not queue_of(rig).hidden
+
+    run(main())
