@@ -15,6 +15,7 @@ from goqueue.base.errors import (
     GoQueueError,
     GroupNotFoundError,
     InvalidRequestError,
+    NotCoordinatorError,
     PartitionNotAssignedError,
     PartitionNotFoundError,
     TopicNotFoundError,
@@ -181,10 +182,11 @@ class Consumption:
     def _count_one(self, name: TopicPartition, settled: Settlements, seconds: float) -> None:
         """Count messages of a partition; one the group does not read gets no series.
 
-        It was named by a client, or deleted meanwhile.
+        It was named by a client, or deleted or unloaded meanwhile.
         """
-        if name in self.ledgers.of(settled.group):
-            self.metrics.settled(settled, seconds)
+        with contextlib.suppress(NotCoordinatorError):
+            if name in self.ledgers.of(settled.group):
+                self.metrics.settled(settled, seconds)
 
     @staticmethod
     def refuse(part: Settlement) -> list[Refused]:

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from random import Random
 from typing import Any, Final
 
+import numpy.random  # noqa: F401 - it draws when it is imported, which would be in the first run
+
 from goqueue.testing.sim.loop import SimLoop
 
 EPOCH_SECONDS: Final = 1_700_000_000
