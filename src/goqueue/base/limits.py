@@ -419,3 +419,43 @@ assert MOVE_BACKOFF_MS_MIN < MOVE_BACKOFF_MS_MAX
 assert TX_TIMEOUT_MS <= TX_TIMEOUT_MS_MAX
 assert SEGMENT_BYTES < 2 * GiB
 assert SCHEMA_BYTES_MAX < SCHEMA_BODY_BYTES_MAX <= VALUE_BYTES_MAX
+
+RAFT_ENTRY_BYTES_MAX: Final = 1 * MiB
+"""Largest proposal to the quorum; the move of 33,000 partitions takes a third of it."""
+
+RAFT_APPEND_BYTES_MAX: Final = 1 * MiB
+"""Entries in one message of the quorum, unless a single one is larger."""
+
+RAFT_APPEND_ENTRIES_MAX: Final = RAFT_APPEND_BYTES_MAX
+"""Most entries in one message: an empty one counts as a byte."""
+
+RAFT_WINDOW_MESSAGES_MAX: Final = 64
+"""Unanswered appends a leader sends ahead to one follower."""
+
+RAFT_UNCOMMITTED_BYTES_MAX: Final = 64 * MiB
+"""Proposals a leader holds that are not applied; beyond it new ones are refused."""
+
+RAFT_APPLY_ENTRIES_MAX: Final = 1_000
+"""Committed entries handed out at once, so that others have a turn in between."""
+
+RAFT_READS_MAX: Final = 10_000
+"""Reads that wait for a majority to confirm the leader; beyond it new ones are refused."""
+
+RAFT_NODES_MAX: Final = 1_000
+"""Most members of a quorum, learners included."""
+
+RAFT_SNAPSHOT_BYTES_MAX: Final = 16 * MiB
+"""Largest state of the quorum's host: 100,000 partitions take a tenth of it."""
+
+RAFT_MESSAGE_BYTES_MAX: Final = 32 * MiB
+"""Largest message of the quorum: one with a snapshot, or with many small entries."""
+
+RAFT_JOURNAL_BYTES_COMPACT: Final = 4 * MiB
+"""A journal of the quorum that has grown to this is replaced by a snapshot and what follows."""
+
+RAFT_ENTRIES_KEPT: Final = 1_000
+"""Entries kept behind a snapshot, so that a follower that is a little late needs no snapshot."""
+
+assert RAFT_ENTRY_BYTES_MAX + 64 * KiB < JOURNAL_RECORD_BYTES_MAX
+assert RAFT_SNAPSHOT_BYTES_MAX + 1 * MiB < RAFT_MESSAGE_BYTES_MAX < REQUEST_BYTES_MAX
+assert RAFT_APPEND_ENTRIES_MAX * 25 < RAFT_MESSAGE_BYTES_MAX, "an empty entry has 25 bytes at most"

@@ -6,7 +6,8 @@
     +------+--------+---------
 
 A torn last record was never acknowledged and is cut. Any other bad record is damage: the journal
-refuses to open, because state without it would be wrong in silence.
+refuses to open, because state without it would be wrong in silence. Who can do without what was
+lost opens it past the damage, and rewrites it before anything is appended.
 """
 
 import contextlib
@@ -28,7 +29,7 @@ _HEAD: Final = struct.Struct(">II")
 class Journal:
     """Appends records durably and reads them back in order."""
 
-    def __init__(self, disk: Disk, path: str) -> None:
+    def __init__(self, disk: Disk, path: str, *, past_damage: bool = False) -> None:
         self._disk = disk
         self._path = path
         self._failure: StorageFailedError | None = None
@@ -41,8 +42,16 @@ class Journal:
         # name unsynced.
         disk.sync_directory(directory)
         raw = self._file.read(Position(0), self._file.size())
-        self.records, end = _split(raw, path)
-        self.torn = raw[end:]
+        self.records, end = _split(raw)
+        is_damaged = _is_damaged(raw, end)
+        if is_damaged and not past_damage:
+            raise StorageFailedError(
+                f"{path}: the record at byte {end} of {len(raw)} is damaged, and state without it"
+                " would be wrong; restore the file from a backup"
+            )
+        self.damaged = raw[end:] if is_damaged else b""
+        """What followed the last good record and was acknowledged once; it is still in the file."""
+        self.torn = b"" if is_damaged else raw[end:]
         """What followed the last good record and was cut off."""
         if self.torn:
             self._file.truncate(end)
@@ -61,6 +70,7 @@ class Journal:
 
         After a sync that failed the journal takes no more: what the disk holds is not known.
         """
+        assert not self.damaged, "rewritten first"
         self._check_writable()
         size = self._file.size()
         self._file.append([_pack(record) for record in records])
@@ -93,6 +103,7 @@ class Journal:
         self._file.close()
         self._file = file
         self._is_in_doubt = False
+        self.damaged = b""
 
     def _check_writable(self) -> None:
         if self._failure is not None:
@@ -111,13 +122,12 @@ def _pack(record: bytes) -> bytes:
     return _HEAD.pack(len(record), crc32c(record)) + record
 
 
-def _split(raw: bytes, path: str) -> tuple[list[bytes], int]:
+def _split(raw: bytes) -> tuple[list[bytes], int]:
     records: list[bytes] = []
     position = 0
     while position + _HEAD.size <= len(raw):
         record = _record_at(raw, position)
         if record is None:
-            _refuse_damage(raw, position, path)
             break
         records.append(record)
         position += _HEAD.size + len(record)
@@ -132,14 +142,12 @@ def _record_at(raw: bytes, position: int) -> bytes | None:
     return record if is_whole and crc32c(record) == crc else None
 
 
-def _refuse_damage(raw: bytes, position: int, path: str) -> None:
-    """Tell a torn end from damage: that has zeros or ends early, and no good record behind it."""
+def _is_damaged(raw: bytes, position: int) -> bool:
+    """Tell damage from a torn end: that has zeros or ends early, and no good record behind it."""
+    if position + _HEAD.size > len(raw):
+        return False
     rest = range(position + 1, len(raw) - _HEAD.size)
-    if not _is_torn(raw[position:], position) or any(_record_at(raw, at) for at in rest):
-        raise StorageFailedError(
-            f"{path}: the record at byte {position} of {len(raw)} is damaged, and state without it"
-            " would be wrong; restore the file from a backup"
-        )
+    return not _is_torn(raw[position:], position) or any(_record_at(raw, at) for at in rest)
 
 
 def _is_torn(tail: bytes, position: int) -> bool:
