@@ -88,6 +88,12 @@ class LogEvent(StrEnum):
     CONNECTION_REFUSED = "connection refused"
     CONNECTION_STALLED = "connection closed: its replies are not read"
 
+    QUORUM_LEADER = "leader of the quorum changed"
+    QUORUM_DATA_LOST = "quorum journal damaged: this node has no vote until it has caught up"
+    QUORUM_WAITS = "quorum cannot write, will retry"
+    QUORUM_FAILED = "quorum left: its disk failed"
+    QUORUM_CRASHED = "quorum left: it crashed"
+
     TRACE_NOT_RECORDED = "trace not recorded"
     TRACE_CALLERS_UNREADABLE = "trace context of messages cannot be read"
     SPANS_NOT_EXPORTED = "spans not exported, will retry"

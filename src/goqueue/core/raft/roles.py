@@ -44,9 +44,8 @@ class Roles:
         state = self._state
         state.election_elapsed += 1
         if self.leader is None:
-            if state.election_elapsed >= state.election_timeout and state.is_promotable:
-                state.election_elapsed = 0
-                self.campaign()
+            if state.election_elapsed >= state.election_timeout:
+                self._miss_leader()
             return
         if state.election_elapsed >= state.config.election_ticks:
             state.election_elapsed = 0
@@ -54,6 +53,15 @@ class Roles:
                 self.follow(state.term, NO_PEER)
                 return
         self.leader.tick()
+
+    def _miss_leader(self) -> None:
+        """Try to lead. A node that may not forgets the leader, so that nothing is sent to it."""
+        state = self._state
+        if state.is_promotable:
+            state.election_elapsed = 0
+            self.campaign()
+        else:
+            state.leader = NO_PEER
 
     def campaign(self, *, is_transfer: bool = False) -> None:
         """Ask for votes, unless this node leads or may not: first whether it would get them."""
