@@ -313,6 +313,17 @@ class World:
         if member is not None:
             member.raft = None
 
+    def crash_leader(self) -> None:
+        """End a process that leads, usually with something half done."""
+        member = self.leading()
+        if member is not None:
+            member.raft = None
+
+    def cut_power(self) -> None:
+        """End all processes, and start them again."""
+        for member in self.members.values():
+            self.start(member)
+
     def restart(self) -> None:
         """Start a process that was ended."""
         for member in self.members.values():
@@ -435,6 +446,8 @@ FAULTS: Final[list[tuple[Action, float]]] = [
     (World.change, 0.7),
     (World.compact, 0.7),
     (World.crash, 0.5),
+    (World.crash_leader, 0.3),
+    (World.cut_power, 0.05),
     (World.restart, 1.0),
     (World.damage, 0.2),
     (World.split, 0.2),

@@ -30,9 +30,10 @@ class Followers(dict[PeerId, FollowerProgress]):
             own.advance(state.log.stable)
 
     def _newcomer(self, node: PeerId, *, is_active: bool) -> FollowerProgress:
-        """Begin at the end of the log. One that joins counts as heard of: it gets a snapshot."""
+        """Begin at the end of the log. One that joins counts as heard of, and is sent an entry."""
+        last_index = self._state.log.last_index
         progress = FollowerProgress(
-            next_index=LogIndex(self._state.log.last_index + 1),
+            next_index=LogIndex(max(last_index, 1) if is_active else last_index + 1),
             window_max=self._state.config.window_max,
         )
         progress.is_active = is_active
