@@ -15,7 +15,7 @@ from goqueue.core.raft.messages import (
     VoteRequest,
 )
 from goqueue.core.raft.raft import Raft
-from tests.core.raft.group import ELECTION, Group, bodies, finish, message, raft_of, stored
+from tests.core.raft.group import ELECTION, Group, finish, message, raft_of, said, stored
 
 LEADER, FOLLOWER = RaftRole.LEADER, RaftRole.FOLLOWER
 TWO, THREE, FOUR = PeerId(2), PeerId(3), PeerId(4)
@@ -38,8 +38,15 @@ def test_a_node_that_lost_data_gives_no_vote() -> None:
     raft.step(message(2, 1, 1, TimeoutNow()))
     for _ in range(5 * ELECTION):
         raft.tick()
+    answers = said(raft)
 
-    assert bodies(raft, VoteReply) == bodies(raft, VoteRequest) == []
+    # But it says what it knows to be committed, in the terms the candidates are in.
+    assert [one.term for one in answers] == [9, 8]
+    assert [one.body for one in answers] == [
+        VoteReply(is_pre=is_pre, is_granted=False, commit=LogIndex(1), commit_term=Term(1))
+        for is_pre in (False, True)
+    ]
+    assert raft.term == 1
     assert raft.is_quarantined
 
 

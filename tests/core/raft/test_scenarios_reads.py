@@ -150,6 +150,9 @@ def test_a_transfer_is_given_up_after_a_while() -> None:
     group[1].transfer(THREE)
     with pytest.raises(NotLeaderError):
         group[1].propose([b"x"])
+    group[1].transfer(PeerId(1))
+    group.propose(1, b"w")
+    group[1].transfer(THREE)
     group.tick(1, ELECTION)
 
     group.propose(1, b"x")

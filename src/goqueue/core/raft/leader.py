@@ -268,8 +268,14 @@ class Leader:
     # Handing over
 
     def transfer(self, node: PeerId) -> None:
-        """Let a voter take over, once it has everything; give up after an election timeout."""
-        if node in (self._state.node, self.transferee):
+        """Let a voter take over, once it has everything; give up after an election timeout.
+
+        Handing over to itself ends what was begun.
+        """
+        if node == self.transferee:
+            return
+        if node == self._state.node:
+            self.transferee = NO_PEER
             return
         if node not in self._state.membership.voters or not self.progress.counts(node):
             raise InvalidRequestError(f"node {node} has no vote, so it cannot lead")

@@ -115,7 +115,11 @@ class Roles:
         """Take a message of another node."""
         if message.to != self._state.node:
             return
-        if message.term < self._state.term:
+        body = message.body
+        if isinstance(body, VoteRequest) and self._state.is_quarantined:
+            # In the term that the candidate is in, or it would not look at what is committed.
+            self._refuse(message.sender, body, term=Term(message.term - body.is_pre))
+        elif message.term < self._state.term:
             self._answer_old(message)
         elif message.term == self._state.term or self._enter_term(message):
             self._take(message.sender, message.term, message.body)
@@ -128,7 +132,7 @@ class Roles:
             is_leased = state.leader != NO_PEER and (
                 state.election_elapsed < state.config.election_ticks
             )
-            if state.is_quarantined or (is_leased and not body.is_transfer):
+            if is_leased and not body.is_transfer:
                 return False
             if body.is_pre:
                 return True
@@ -203,8 +207,6 @@ class Roles:
         Learners vote, too: one may be a voter already and not know it.
         """
         state = self._state
-        if state.is_quarantined:
-            return
         may_vote = (
             state.vote == sender
             or (state.vote == NO_PEER and state.leader == NO_PEER)
@@ -217,10 +219,13 @@ class Roles:
             # In the term that was asked for: a candidate ignores answers of earlier ones.
             state.reply(sender, VoteReply(body.is_pre, is_granted=True), term=term)
         else:
-            index, of_term = state.log.committed
-            reply = VoteReply(body.is_pre, is_granted=False, commit=index, commit_term=of_term)
-            state.reply(sender, reply)
+            self._refuse(sender, body, term=state.term)
         state.log.commit_by_vote(body.commit, body.commit_term)
+
+    def _refuse(self, sender: PeerId, body: VoteRequest, *, term: Term) -> None:
+        index, of_term = self._state.log.committed
+        reply = VoteReply(body.is_pre, is_granted=False, commit=index, commit_term=of_term)
+        self._state.reply(sender, reply, term=term)
 
     def count_vote(self, sender: PeerId, body: VoteReply) -> None:
         """Count a vote for this node, or against it."""
