@@ -39,7 +39,7 @@ check: $(READY) ## format, lint, types and layers, all reported before failing
 	if [ -n "$$failed" ]; then echo "check failed:$$failed" >&2; exit 1; fi; \
 	echo "check passed"
 
-sim: $(READY) ## simulate brokers under faults from GOQUEUE_SIM_SEEDS (2000) seeds
+sim: $(READY) ## simulate brokers and quorums under faults from GOQUEUE_SIM_SEEDS (2000) seeds
 	@GOQUEUE_SIM_SEEDS=$(GOQUEUE_SIM_SEEDS) $(BIN)/python -m pytest -n 2 tests/sim $(ARGS)
 
 bench: $(BENCH_READY) ## measure GoQueue beside its peers; ARGS goes to the harness

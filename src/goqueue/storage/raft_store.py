@@ -75,7 +75,9 @@ _decode_snapshot: Final = msgspec.msgpack.Decoder(Snapshot).decode
 class RaftStore:
     """The files of one node. ``life`` numbers the life that begins if something was lost.
 
-    ``restored`` is what was found: None if nothing was ever written.
+    It must be greater than any before, as milliseconds of the wall clock are. ``restored`` is what
+    was found: None if nothing was ever written. Then the host calls ``found`` on the first nodes of
+    a cluster, ``join`` on later ones, and ``begin_again`` on one it knows to have been a member.
     """
 
     def __init__(self, disk: Disk, *, life: int) -> None:

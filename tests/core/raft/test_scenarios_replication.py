@@ -6,11 +6,13 @@ from goqueue.base.errors import NotLeaderError, OverloadedError
 from goqueue.core.raft.messages import (
     Append,
     AppendReply,
+    ChangeKind,
     EntryKind,
     HardState,
     Heartbeat,
     HeartbeatReply,
     LogIndex,
+    MembershipChange,
     PeerId,
     RaftRole,
     Term,
@@ -125,6 +127,40 @@ def test_a_leader_that_has_not_synced_is_no_part_of_the_majority() -> None:
     ack(raft, 3)
     assert raft.log.commit == 2
     raft.persisted(effects)
+
+    assert raft.log.commit == 3
+
+
+def test_a_leader_counts_no_more_than_one_write_covers() -> None:
+    """(TestLeaderMsgAppSelfAckAfterTermChange) What came during a write is not durable by it."""
+    raft = leading(raft_of(1))
+    ack(raft, 2)
+    finish(raft)
+    raft.propose([b"x"])
+    effects = raft.take_effects()
+    raft.propose([b"y"])
+    ack(raft, 4)
+    raft.persisted(effects)
+
+    assert raft.log.commit == 3
+
+
+def test_a_change_of_the_membership_makes_nothing_durable() -> None:
+    """(TestCommitAfterRemoveNode) When it comes into force, unsynced entries still do not count."""
+    raft = leading(raft_of(1, stored([1, 2])))
+    ack(raft, 2)
+    finish(raft)
+    raft.propose_change(MembershipChange(ChangeKind.ADD_LEARNER, PeerId(4)))
+    effects = raft.take_effects()
+    raft.persisted(effects)
+    raft.applied(effects)
+    ack(raft, 3)
+    effects = raft.take_effects()
+    raft.persisted(effects)
+    raft.propose([b"unsynced"])
+    ack(raft, 4)
+    raft.applied(effects)
+    assert raft.membership.learners == (4,)
 
     assert raft.log.commit == 3
 

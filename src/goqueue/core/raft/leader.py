@@ -85,7 +85,7 @@ class Leader:
         if self._change_index > self._log.applied:
             raise OverloadedError("another change of the membership is under way")
         if changed(self._state.membership, change) is None:
-            raise InvalidRequestError("the last voter cannot be removed")
+            raise InvalidRequestError("there would be no voter left, or too many members")
         self._append([(EntryKind.CHANGE, encode_change(change))])
         self._change_index = self._log.last_index
         self._is_leaving = self._takes_own_vote(self._log.entries[-1])

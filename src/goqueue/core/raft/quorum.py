@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
+from goqueue.base.limits import RAFT_NODES_MAX
 from goqueue.core.raft.messages import (
     ChangeKind,
     Entry,
@@ -46,7 +47,7 @@ def change_in(entry: Entry) -> MembershipChange:
 
 
 def changed(membership: Membership, change: MembershipChange) -> Membership | None:
-    """Return what a change makes of a membership; None if nobody could vote then."""
+    """Return what a change makes of a membership; None if it had no voter or too many members."""
     node, was_voter = change.node, change.node in membership.voters
     voters, learners = set(membership.voters) - {node}, set(membership.learners) - {node}
     recovering, lives = set(membership.recovering) - {node}, dict(membership.lives)
@@ -61,7 +62,7 @@ def changed(membership: Membership, change: MembershipChange) -> Membership | No
                     recovering.add(node)
         case ChangeKind.REMOVE:
             lives.pop(node, None)
-    if not voters:
+    if not voters or len(voters) + len(learners) > RAFT_NODES_MAX:
         return None
     return Membership(
         tuple(sorted(voters)),

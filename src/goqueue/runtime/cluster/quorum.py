@@ -25,6 +25,7 @@ from goqueue.base.limits import (
     RAFT_ENTRIES_KEPT,
     RAFT_ENTRY_BYTES_MAX,
     RAFT_JOURNAL_BYTES_COMPACT,
+    RAFT_SNAPSHOT_BYTES_MAX,
 )
 from goqueue.core.raft.messages import (
     NO_PEER,
@@ -354,7 +355,13 @@ class Quorum:
         raft = self._raft
         if self._store.size_bytes < self._compact_bytes or raft.log.received is not None:
             return
-        snapshot = raft.compact(self._machine.snapshot(), keep=RAFT_ENTRIES_KEPT)
+        data = self._machine.snapshot()
+        self._compact_bytes *= 2
+        if len(data) > RAFT_SNAPSHOT_BYTES_MAX:
+            error = f"a snapshot of {len(data)} bytes is too large to be sent"
+            log.warning(LogEvent.QUORUM_WAITS, peer=self._config.peer, error=error)
+            return
+        snapshot = raft.compact(data, keep=RAFT_ENTRIES_KEPT)
         state = StoredState(
             hard_state=raft.hard_state,
             snapshot=snapshot,
