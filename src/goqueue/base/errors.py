@@ -338,6 +338,13 @@ class NotLeaderError(GoQueueError):
     retryable = True
 
 
+class NotEnoughReplicasError(GoQueueError):
+    """Fewer replicas are in sync than the topic asks for; nothing was appended, try again."""
+
+    code = "not_enough_replicas"
+    retryable = True
+
+
 class ProtocolError(GoQueueError):
     """The bytes on a connection are not our protocol; the connection is closed."""
 

@@ -18,7 +18,7 @@ ProducerId = NewType("ProducerId", int)
 """Identity of an idempotent producer, from 1; NO_PRODUCER for a message without one."""
 
 Epoch = NewType("Epoch", int)
-"""Life of a producer id. A newer life fences the older ones."""
+"""Life of a producer id, or of a partition under one leader. A newer one fences the older ones."""
 
 Sequence = NewType("Sequence", int)
 """Ordinal of a message among those one producer life sent to one partition, from 0."""
@@ -42,10 +42,16 @@ SchemaVersion = NewType("SchemaVersion", int)
 """Ordinal of a schema in its subject, from 1."""
 
 NodeId = NewType("NodeId", str)
-"""The name of one broker of a cluster, given by its operator."""
+"""Name of a node of the cluster; it stays when the process is started again."""
 
 DirectoryId = NewType("DirectoryId", str)
-"""The identity of one data directory: an empty disk under a known node's name has another."""
+"""One data directory. An empty disk under the name of an old node has another one."""
+
+Incarnation = NewType("Incarnation", int)
+"""Number the controller gave a node when it registered; each start of its process has another."""
+
+PartitionEpoch = NewType("PartitionEpoch", int)
+"""Counts the changes of leader, ISR and replicas of a partition, as the controller made them."""
 
 NO_PRODUCER = ProducerId(0)
 

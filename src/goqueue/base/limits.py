@@ -375,6 +375,34 @@ TRACE_QUEUE_SPANS_MAX: Final = 100_000
 JOURNAL_RECORD_BYTES_MAX: Final = 4 * MiB
 """Largest record of an internal journal."""
 
+NODES_MAX: Final = 100
+"""Most nodes of one cluster: each has a connection to every other one."""
+
+NODE_ID_CHARACTERS_MAX: Final = 64
+"""Longest name of a node or of a data directory; requests between nodes repeat it."""
+
+REPLICAS_MAX: Final = 9
+"""Most replicas of one partition."""
+
+REPLICA_LOGS_MAX: Final = 8
+"""Most logs that share the leader and the replicas of a partition; two are in use."""
+
+REPLICA_PARTS_MAX: Final = 2_000
+"""Most logs one request or reply between nodes names; more are named by the next one."""
+
+REPLICA_SHARE_BYTES_MIN: Final = 64 * KiB
+"""Smallest share of a reply that a log is given, if there is anything left at all."""
+
+REPLICA_WAIT_MS: Final = 500
+"""How long a leader keeps a fetch of a follower that has nothing new to get."""
+
+REPLICA_LAG_MS: Final = 10 * SECOND_MS
+"""A follower that has not caught up for so long leaves the replicas in sync."""
+
+LEADER_EPOCHS_MAX: Final = 10_000
+"""Epochs remembered of one log; beyond, the oldest are forgotten, and a follower that ended in one
+of those copies the log again."""
+
 PIPELINE_FILE_BYTES_MAX: Final = 1 * MiB
 """Largest pipeline file: it is written by hand."""
 
@@ -399,6 +427,10 @@ PIPELINE_SQL_CHARACTERS_MAX: Final = 65_536
 PRODUCER_BUFFER_BYTES: Final = 64 * MiB
 """Default bound of a client's unsent and unanswered messages."""
 
+assert 2 * REPLICA_WAIT_MS < REPLICA_LAG_MS, "an idle follower is heard of in time"
+assert REPLICAS_MAX <= NODES_MAX
+assert REPLICA_PARTS_MAX * (NAME_CHARACTERS_MAX + 100) < REQUEST_HEADER_BYTES_MAX
+assert REPLICA_SHARE_BYTES_MIN < FETCH_BYTES_MAX
 assert PIPELINE_NAME_CHARACTERS_MAX < NAME_CHARACTERS_MAX
 assert PIPELINE_SQL_CHARACTERS_MAX < PIPELINE_FILE_BYTES_MAX
 assert REQUEST_BYTES_MAX >= REQUEST_HEADER_BYTES_MAX + FRAME_BYTES_MAX

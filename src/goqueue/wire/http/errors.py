@@ -74,6 +74,7 @@ STATUS_BY_CODE: Final[dict[str, HTTPStatus]] = {
     "shutting_down": HTTPStatus.SERVICE_UNAVAILABLE,
     "not_coordinator": HTTPStatus.SERVICE_UNAVAILABLE,
     "not_leader": HTTPStatus.SERVICE_UNAVAILABLE,
+    "not_enough_replicas": HTTPStatus.SERVICE_UNAVAILABLE,
     "protocol_error": HTTPStatus.BAD_REQUEST,
     "wrong_port": HTTPStatus.BAD_REQUEST,
     "unsupported": HTTPStatus.NOT_IMPLEMENTED,

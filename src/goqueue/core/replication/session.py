@@ -1,0 +1,187 @@
+"""One node fetches from another, for all the logs it follows there: the follower's end.
+
+Shape: stepper. A session is numbered by the follower, and its requests by a sequence from 0. A
+request names the logs whose position has changed since the one before; the leader keeps it until it
+has news and answers with the logs that have some (KIP-227). Two requests may be under way: one that
+waits for messages, and one that reports what was synced meanwhile. ``feed.py`` is the leader's end.
+
+Whatever is lost, repeated or out of order ends the session; the next one names every log again.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from goqueue.base.limits import FETCH_BYTES_MAX, REPLICA_PARTS_MAX, REPLICA_WAIT_MS
+from goqueue.base.units import SECOND_MS
+from goqueue.core.replication.replica import FetchAnswer, FetchOutcome, FetchPosition, LogKey
+
+REQUESTS_MAX: Final = 2
+"""Requests of one session under way."""
+
+ANSWER_TIMEOUT_MS: Final = 5 * SECOND_MS
+"""A request that is not answered so long after its wait is lost, and the session with it."""
+
+REFUSED_RETRY_MS: Final = 50
+"""Pause before a log is asked for again at a node that does not lead it, or not yet."""
+
+NOTHING_ANSWERED: Final = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionRequest:
+    """Ask for news. ``answered`` is the last request whose answer was taken when this was sent."""
+
+    session: int
+    sequence: int
+    answered: int
+    parts: tuple[tuple[LogKey, FetchPosition], ...]
+    forgotten: tuple[LogKey, ...] = ()
+    bytes_max: int = FETCH_BYTES_MAX
+    wait_ms: int = REPLICA_WAIT_MS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionAnswer:
+    """The news of some logs; ``is_known`` is False if the session has to be begun again."""
+
+    session: int
+    sequence: int
+    parts: tuple[tuple[LogKey, FetchAnswer], ...] = ()
+    is_known: bool = True
+
+
+class FetchSession:
+    """The follower's end of the sessions with one leader node.
+
+    Numbers must grow over restarts of this process too: they begin at ``number``.
+    """
+
+    def __init__(
+        self, *, number: int, bytes_max: int = FETCH_BYTES_MAX, wait_ms: int = REPLICA_WAIT_MS
+    ) -> None:
+        self._number = number
+        self._bytes_max = bytes_max
+        self._wait_ms = wait_ms
+        self._sequence = 0
+        self._answered = NOTHING_ANSWERED
+        self._logs: dict[LogKey, FetchPosition | None] = {}
+        """What was last said of each log."""
+        self._changed: dict[LogKey, None] = {}
+        self._forgotten: dict[LogKey, None] = {}
+        self._refused: dict[LogKey, int] = {}
+        """When to ask again for logs that were refused."""
+        self._under_way: dict[int, int] = {}
+        """Until when the answer to each request is waited for."""
+
+    def __repr__(self) -> str:
+        return (
+            f"<FetchSession {self._number}: {len(self._logs)} logs, {len(self._changed)} changed,"
+            f" {len(self._under_way)} requests under way>"
+        )
+
+    @property
+    def logs(self) -> Iterable[LogKey]:
+        """The logs that are fetched here."""
+        return self._logs.keys()
+
+    def add(self, key: LogKey) -> None:
+        """Fetch a log, or ask for it again because its epoch has changed."""
+        self._logs[key] = None
+        self._forgotten.pop(key, None)
+        self._refused.pop(key, None)
+        self._changed[key] = None
+
+    def forget(self, key: LogKey) -> None:
+        """Fetch a log no more."""
+        if key in self._logs:
+            del self._logs[key]
+            self._changed.pop(key, None)
+            self._refused.pop(key, None)
+            self._forgotten[key] = None
+
+    def touch(self, key: LogKey) -> None:
+        """Take note that the position of a log has changed: written, synced or cut."""
+        if key in self._logs and key not in self._refused:
+            self._changed[key] = None
+
+    def reset(self) -> None:
+        """Begin a new session: the connection was lost, or one end does not know the other."""
+        self._number += 1
+        self._sequence = 0
+        self._answered = NOTHING_ANSWERED
+        self._under_way.clear()
+        self._forgotten.clear()
+        self._refused.clear()
+        self._logs = dict.fromkeys(self._logs)
+        self._changed = dict.fromkeys(self._logs)
+
+    def tick(self, *, now_ms: int) -> None:
+        """Give up what was not answered in time, and ask again for what was refused."""
+        if any(until_ms <= now_ms for until_ms in self._under_way.values()):
+            self.reset()
+        for key in [key for key, due_ms in self._refused.items() if due_ms <= now_ms]:
+            del self._refused[key]
+            self._logs[key] = None
+            self._changed[key] = None
+
+    def next_request(
+        self, position_of: Callable[[LogKey], FetchPosition], *, now_ms: int
+    ) -> SessionRequest | None:
+        """Return the request to send now: one always waits, a second one reports what changed."""
+        if not self._logs and not self._forgotten:
+            return None
+        if len(self._under_way) >= REQUESTS_MAX:
+            return None
+        parts = self._take_changed(position_of)
+        if self._under_way and not parts and not self._forgotten:
+            return None
+        forgotten = tuple(self._forgotten)[:REPLICA_PARTS_MAX]
+        for key in forgotten:
+            del self._forgotten[key]
+        request = SessionRequest(
+            session=self._number,
+            sequence=self._sequence,
+            answered=self._answered,
+            parts=parts,
+            forgotten=forgotten,
+            bytes_max=self._bytes_max,
+            wait_ms=self._wait_ms,
+        )
+        self._under_way[self._sequence] = now_ms + self._wait_ms + ANSWER_TIMEOUT_MS
+        self._sequence += 1
+        return request
+
+    def _take_changed(
+        self, position_of: Callable[[LogKey], FetchPosition]
+    ) -> tuple[tuple[LogKey, FetchPosition], ...]:
+        parts: list[tuple[LogKey, FetchPosition]] = []
+        for key in list(self._changed):
+            if len(parts) == REPLICA_PARTS_MAX:
+                break
+            del self._changed[key]
+            position = position_of(key)
+            if position != self._logs[key]:
+                self._logs[key] = position
+                parts.append((key, position))
+        return tuple(parts)
+
+    def take(self, answer: SessionAnswer, *, now_ms: int) -> tuple[tuple[LogKey, FetchAnswer], ...]:
+        """Take an answer; return what it says of logs that are still fetched here."""
+        if answer.session != self._number or answer.sequence not in self._under_way:
+            return ()
+        if not answer.is_known:
+            self.reset()
+            return ()
+        del self._under_way[answer.sequence]
+        self._answered = max(self._answered, answer.sequence)
+        news = tuple((key, part) for key, part in answer.parts if key in self._logs)
+        for key, part in news:
+            if part.outcome in (FetchOutcome.FENCED, FetchOutcome.UNKNOWN):
+                self._changed.pop(key, None)
+                self._refused[key] = now_ms + REFUSED_RETRY_MS
+            elif part.outcome is not FetchOutcome.OK or part.end_offset > part.offset:
+                # Also where nothing comes of it: the leader believes that it was taken.
+                self._logs[key] = None
+                self.touch(key)
+        return news
