@@ -18,7 +18,7 @@ from goqueue.core.replication.replica import DATA_LOG, STATE_LOG, IsrAnswer, Log
 from tests.core.replication.checks import Checks, demand
 from tests.core.replication.controller import Controller, Image, Record
 from tests.core.replication.disk import DiskLog, SimDisk
-from tests.core.replication.feeding import Fed, Fetching, GroupShape
+from tests.core.replication.feeding import Fed, Fetching, GroupShape, over_the_wire
 from tests.core.replication.node import SimNode
 from tests.core.replication.world import CONTROLLER, World
 
@@ -52,6 +52,8 @@ class Cluster:
         self.nodes: dict[NodeId, SimNode] = {}
         self.values: dict[int, LogKey] = {}
         self._starts = 0
+        self._is_encoded = seed % 4 == 0
+        """Whether what nodes say is made to bytes and read again."""
         self._wiped: dict[NodeId, list[SimDisk]] = {}
         """Disks that are gone; what was on them was there when it was reported."""
         logs = (DATA_LOG, STATE_LOG) if plan.has_state_log else (DATA_LOG,)
@@ -105,6 +107,10 @@ class Cluster:
         )
         node.crash_chance = old.crash_chance if old is not None else 0.0
         self.nodes[name] = node
+        if wiped:
+            # At once, so that no second fault comes between: two of them may cost everything.
+            self._let_in(node, is_clean=False)
+            node.incarnation = self.controller.nodes[name].incarnation
         self._register(node, is_clean=old is None or not old.has_lost_power)
         node.start()
         return node
@@ -122,18 +128,22 @@ class Cluster:
         def register(_: object) -> None:
             if self.is_controller_stopped or node.incarnation is not None or not node.is_alive:
                 return
-            given = self.controller.register(
-                node.name,
-                node.disk.directory,
-                process=node.number,
-                is_clean=is_clean,
-                now_ms=self.world.now_ms,
-            )
-            self._notice_unclean()
+            given = self._let_in(node, is_clean=is_clean)
             self._deliver(CONTROLLER, node.name, welcome, (given, self.controller.image))
 
         self.world.send(node.name, CONTROLLER, register, None)
         self.world.after(300, lambda: self._register(node, is_clean=is_clean))
+
+    def _let_in(self, node: SimNode, *, is_clean: bool) -> Incarnation:
+        given = self.controller.register(
+            node.name,
+            node.disk.directory,
+            process=node.number,
+            is_clean=is_clean,
+            now_ms=self.world.now_ms,
+        )
+        self._notice_unclean()
+        return given
 
     def _deliver(self, source: str, name: NodeId, take: Any, message: object) -> None:
         """Have a message taken by the process that the node has when it arrives."""
@@ -171,6 +181,7 @@ class Cluster:
             self.world.send(name, CONTROLLER, self._alter, message)
         else:
             target, said = message
+            said = over_the_wire(said) if self._is_encoded else said
             self._deliver(name, target, _fetch if what == "fetch" else _fed, said)
 
     def _crash(self, name: NodeId, node: SimNode) -> None:

@@ -1,7 +1,7 @@
 """What simulated nodes say to each other, and the logs of a leader as a follower may fetch them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from goqueue.base.ids import Epoch, Incarnation, NodeId, Offset, TopicPartition
 from goqueue.core.replication.leader import GroupLeader
@@ -13,6 +13,15 @@ from goqueue.core.replication.replica import (
     LogKey,
 )
 from goqueue.core.replication.session import SessionAnswer, SessionRequest
+from goqueue.wire.replica_calls import (
+    answer_of,
+    decode_fetch,
+    decode_fetched,
+    encode_call,
+    fetch_of,
+    fetched_of,
+    request_of,
+)
 from tests.core.replication.disk import Frame
 
 
@@ -114,3 +123,18 @@ class SimFedLog:
         return self.leader.answer(
             self.log, offset=offset, last_epoch=last_epoch, end_offset=end_offset
         )
+
+
+def over_the_wire(said: Fetching | Fed) -> Fetching | Fed:
+    """Return what arrives of a message as bytes; frames count one byte each."""
+    if isinstance(said, Fetching):
+        call = fetch_of(
+            said.request, node=said.node, directory="disk", incarnation=said.incarnation
+        )
+        return replace(said, request=request_of(decode_fetch(encode_call(call))))
+    sizes = {key: len(frames) for key, frames in said.frames.items()}
+    fetched = fetched_of(said.answer, sizes)
+    total = sum(news.size for news in fetched.news)
+    return replace(
+        said, answer=answer_of(decode_fetched(encode_call(fetched), payload_bytes=total))
+    )

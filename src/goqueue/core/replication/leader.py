@@ -14,7 +14,7 @@ from typing import Final
 
 from goqueue.base.errors import NotEnoughReplicasError, NotLeaderError
 from goqueue.base.ids import Epoch, Incarnation, NodeId, Offset, PartitionEpoch
-from goqueue.base.limits import REPLICA_LAG_MS
+from goqueue.base.limits import REPLICA_LAG_MS, REPLICA_WAIT_MS
 from goqueue.base.units import SECOND_MS
 from goqueue.core.replication.epochs import EpochEnd
 from goqueue.core.replication.progress import ReplicaProgress
@@ -32,6 +32,12 @@ from goqueue.core.replication.replica import (
 
 PROPOSAL_RETRY_MS: Final = SECOND_MS
 """A proposal that was not answered for so long is sent again."""
+
+REFUSED_PAUSE_MS: Final = 3 * PROPOSAL_RETRY_MS
+"""Pause before a follower that the controller did not let in is proposed again."""
+
+ENTER_MS_MAX: Final = 2 * REPLICA_WAIT_MS
+"""A follower that was not heard of for so long is not let in: the leader would wait for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -299,6 +305,8 @@ class GroupLeader:
             # partition has changed, and it is proposed as it is to get there.
             self._pending = None
             self._may_propose_ms = now_ms + PROPOSAL_RETRY_MS
+            for node in self._proposed.keys() - {*self.state.isr}:
+                self._followers[node].enter_from_ms = now_ms + REFUSED_PAUSE_MS
 
     def tick(self, *, now_ms: int) -> None:
         """Propose what time has made due: followers that lag leave, lost proposals go again."""
@@ -327,7 +335,11 @@ class GroupLeader:
             node
             for node in self.state.replicas
             if node == self.node
-            or (self._may_stay(node, now_ms) if node in self.state.isr else self._may_enter(node))
+            or (
+                self._may_stay(node, now_ms)
+                if node in self.state.isr
+                else self._may_enter(node, now_ms)
+            )
         ]
 
     def _may_stay(self, node: NodeId, now_ms: int) -> bool:
@@ -335,8 +347,11 @@ class GroupLeader:
         caught_up_ms = follower.caught_up_ms(self.logs, heard_ms=self._heard.get(node))
         return not follower.has_lost and now_ms - caught_up_ms <= self._lag_ms
 
-    def _may_enter(self, node: NodeId) -> bool:
+    def _may_enter(self, node: NodeId, now_ms: int) -> bool:
         follower = self._followers[node]
+        heard_ms = self._heard.get(node)
+        if heard_ms is None or now_ms - heard_ms > ENTER_MS_MAX or now_ms < follower.enter_from_ms:
+            return False
         is_complete = all(
             follower.logs[log].durable_offset >= max(own.high_watermark, self._epoch_starts[log])
             for log, own in self.logs.items()

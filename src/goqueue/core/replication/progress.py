@@ -42,12 +42,14 @@ class LogProgress:
 class ReplicaProgress:
     """All logs of one follower in one replica group."""
 
-    __slots__ = ("has_lost", "incarnation", "logs")
+    __slots__ = ("enter_from_ms", "has_lost", "incarnation", "logs")
 
     def __init__(self, logs: Iterable[LogId], *, now_ms: int) -> None:
         self.incarnation: Incarnation | None = None
         self.has_lost = False
         """Whether it came back with less than it had when it was in sync."""
+        self.enter_from_ms = now_ms
+        """When it may be proposed as in sync again, after the controller did not let it in."""
         self.logs = {log: LogProgress(now_ms) for log in logs}
 
     def begin(self, incarnation: Incarnation, *, now_ms: int) -> None:
