@@ -4,9 +4,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
-from prometheus_client import Histogram
-
 from goqueue.base.ids import TopicPartition
+from goqueue.observability.counting import Counters, Histograms
 from goqueue.observability.metrics import Metrics
 
 LABEL: Final = "consumer_group"
@@ -54,12 +53,12 @@ class ConsumerMetrics:
         self._poll_latency = histogram(
             "consumer", "poll_latency_seconds", "From a poll to its answer", LABEL
         )
-        self._batch_size = Histogram(
-            "goqueue_consumer_poll_batch_size",
+        self._batch_size = histogram(
+            "consumer",
+            "poll_batch_size",
             "Messages leased by one poll",
-            (LABEL,),
+            LABEL,
             buckets=_BATCH_BUCKETS,
-            registry=metrics.registry,
         )
         self._by_verb = {
             "ack": broker("messages_acked", "Messages acked", "topic", LABEL),
@@ -143,7 +142,7 @@ class ConsumerMetrics:
     def forget(self, group: str) -> None:
         """Drop the series of a deleted group."""
         self._series.clear()
-        metrics = (
+        metrics: tuple[Counters | Histograms, ...] = (
             self._consumed, self._consumed_bytes, self._polls, self._empty, self._poll_latency,
             self._batch_size, *self._by_verb.values(), self._expired, self._commits,
             self._commit_errors, self._commit_latency,
@@ -154,7 +153,7 @@ class ConsumerMetrics:
     def forget_topic(self, topic: str) -> None:
         """Drop the series of a deleted topic."""
         self._series.clear()
-        metrics = (
+        metrics: tuple[Counters | Histograms, ...] = (
             *self._by_verb.values(), self._expired, self._ack_latency, self._commits,
             self._commit_errors,
         )  # fmt: skip

@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
-from prometheus_client import Counter as Metric
 from prometheus_client.core import GaugeMetricFamily
 
 from goqueue.base.ids import TopicName
@@ -30,23 +29,15 @@ class DlqMeter:
         self._by_topic: Counter[str] = Counter()
         self._create_errors = 0
         self._publish_errors = 0
-        self._dead_lettered = Metric(
-            "goqueue_consumer_messages_dead_lettered",
-            "Messages moved to the dead letters",
-            ("topic", "reason"),
-            registry=metrics.registry,
+        counter = metrics.counter("consumer")
+        self._dead_lettered = counter(
+            "messages_dead_lettered", "Messages moved to the dead letters", "topic", "reason"
         )
-        self._redriven = Metric(
-            "goqueue_consumer_messages_redriven",
-            "Dead letters moved back into a topic",
-            ("topic",),
-            registry=metrics.registry,
+        self._redriven = counter(
+            "messages_redriven", "Dead letters moved back into a topic", "topic"
         )
-        self._move_errors = Metric(
-            "goqueue_consumer_dlq_errors",
-            "Attempts to dead-letter messages that failed",
-            ("topic", "error_type"),
-            registry=metrics.registry,
+        self._move_errors = counter(
+            "dlq_errors", "Attempts to dead-letter messages that failed", "topic", "error_type"
         )
 
     def watch_depths(self, depths: Callable[[], Mapping[TopicName, int]]) -> None:

@@ -1,7 +1,8 @@
 """The metrics of the contract, each with the one place that updates it.
 
-Counters of what passes through are bumped once per batch. What can be read off the broker's state
-(sizes, offsets, segments) is collected when somebody scrapes, so it costs nothing otherwise.
+Counters of what passes through are plain numbers (``observability/counting.py``), bumped once per
+batch. What can be read off the broker's state (sizes, offsets, segments) is collected when somebody
+scrapes, so it costs nothing otherwise.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -9,9 +10,7 @@ from typing import Final
 
 from prometheus_client import (
     CollectorRegistry,
-    Counter,
     Gauge,
-    Histogram,
     disable_created_metrics,
     generate_latest,
 )
@@ -22,6 +21,7 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
 from goqueue.base.errors import TopicNotFoundError
+from goqueue.observability.counting import Counters, Histograms
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 LANES: Final = ("critical", "high", "normal", "low", "background")
@@ -54,12 +54,12 @@ class TopicMeter:
     @property
     def published_total(self) -> int:
         """Return how many messages were published since the broker started."""
-        return int(sum(one.value for family in self.published.collect() for one in family.samples))
+        return int(self.published.total)
 
     @property
     def read_total(self) -> int:
         """Return how many messages plain readers got since the broker started."""
-        return int(sum(one.value for family in self.consumed.collect() for one in family.samples))
+        return int(self.consumed.total)
 
     def synced(self, seconds: float, *, is_failed: bool) -> None:
         """Count one sync of a log."""
@@ -129,23 +129,26 @@ class Metrics:
         PlatformCollector(registry=self.registry)
         GCCollector(registry=self.registry)
 
-    def counter(self, subsystem: str) -> Callable[..., Counter]:
-        """Return what makes the counters of a subsystem."""
+    def counter(self, subsystem: str, *, is_shared: bool = False) -> Callable[..., Counters]:
+        """Return what makes the counters of a subsystem; shared ones are for several threads."""
 
-        def make(name: str, text: str, *labels: str) -> Counter:
-            return Counter(f"goqueue_{subsystem}_{name}", text, labels, registry=self.registry)
+        def make(name: str, text: str, *labels: str) -> Counters:
+            full = f"goqueue_{subsystem}_{name}"
+            return Counters(full, text, labels, self.registry, is_shared=is_shared)
 
         return make
 
-    def histogram(self, subsystem: str, name: str, text: str, *labels: str) -> Histogram:
-        """Make a histogram of durations."""
-        return Histogram(
-            f"goqueue_{subsystem}_{name}",
-            text,
-            labels,
-            buckets=LATENCY_BUCKETS,
-            registry=self.registry,
-        )
+    def histogram(
+        self,
+        subsystem: str,
+        name: str,
+        text: str,
+        *labels: str,
+        buckets: Sequence[float] = LATENCY_BUCKETS,
+    ) -> Histograms:
+        """Make a histogram, of durations unless it has buckets of its own."""
+        full = f"goqueue_{subsystem}_{name}"
+        return Histograms(full, text, labels, self.registry, buckets=buckets)
 
     def meter(self, topic: str) -> TopicMeter:
         """Return the counters of a topic."""
@@ -158,7 +161,7 @@ class Metrics:
 
     def forget(self, topic: str) -> None:
         """Drop the series of a deleted topic."""
-        metrics = (
+        metrics: tuple[Counters | Histograms, ...] = (
             self.messages_published, self.bytes_published, self.messages_consumed,
             self.bytes_consumed, self.messages_failed, self.priority_published,
             self.publish_latency, self.fetch_latency, self.fsyncs, self.fsync_errors,

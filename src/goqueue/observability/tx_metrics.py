@@ -8,12 +8,12 @@ class TxMetrics:
 
     def __init__(self, metrics: Metrics) -> None:
         counter = metrics.counter("broker")
-        self.started = counter("transactions_started", "Transactions begun")
-        self.committed = counter("transactions_committed", "Transactions committed")
-        self.aborted = counter("transactions_aborted", "Transactions aborted")
+        self.started = counter("transactions_started", "Transactions begun").labels()
+        self.committed = counter("transactions_committed", "Transactions committed").labels()
+        self.aborted = counter("transactions_aborted", "Transactions aborted").labels()
         self.latency = metrics.histogram(
             "broker", "transaction_latency_seconds", "From the wish to end it to its end"
-        )
+        ).labels()
 
     def ended(self, outcome: str, *, seconds: float) -> None:
         """Count the end of a transaction."""
