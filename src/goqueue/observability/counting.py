@@ -66,10 +66,10 @@ class HistogramSeries:
     def __repr__(self) -> str:
         return f"<HistogramSeries: {sum(self.counts)} observed>"
 
-    def observe(self, amount: float) -> None:
-        """Count an amount; one that equals a bound is below it."""
-        self.counts[bisect_left(self._bounds, amount)] += 1
-        self.total += amount
+    def observe(self, amount: float, times: int = 1) -> None:
+        """Count an amount that was observed so many times; one that equals a bound is below it."""
+        self.counts[bisect_left(self._bounds, amount)] += times
+        self.total += amount * times
 
 
 class Family(Collector, Generic[_Series]):

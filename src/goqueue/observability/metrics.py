@@ -25,6 +25,7 @@ from goqueue.observability.counting import Counters, Histograms
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 LANES: Final = ("critical", "high", "normal", "low", "background")
+_NORMAL: Final = LANES.index("normal")
 LATENCY_BUCKETS: Final = (
     0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0,
 )  # fmt: skip
@@ -80,6 +81,10 @@ class TopicMeter:
             for lane, count in zip(self._lanes, counts, strict=True):
                 if count:
                     lane.inc(count)
+
+    def count_normal(self, messages: int) -> None:
+        """Count messages that have no priority of their own."""
+        self._lanes[_NORMAL].inc(messages)
 
 
 class Metrics:

@@ -224,18 +224,26 @@ class Committer:
         self._due = None
         ready = [owner for owner in self._dirty if owner not in self._busy]
         self._is_crowded = sum(len(self._dirty[owner]) for owner in ready) > 1
+        if self._pool is not None and self._is_quick(ready):
+            self._run_here(self._begin_all(ready))
+            return
         width = min(max(self._threads, 1) - len(self._jobs), len(ready))
         for start in range(width):
-            begun = (_begin(owner, self._dirty.pop(owner)) for owner in ready[start::width])
-            rounds = [one for one in begun if one is not None]
-            if self._pool is None or (len(ready) == 1 and self._is_quick(rounds)):
+            rounds = self._begin_all(ready[start::width])
+            if self._pool is None:
                 self._run_here(rounds)
             else:
                 self._run_in_thread(rounds)
 
-    def _is_quick(self, rounds: Sequence[Round]) -> bool:
-        is_small = all(one.size <= INLINE_BYTES_MAX for one in rounds)
-        return is_small and self._sync_seconds < INLINE_SYNC_SECONDS_MAX
+    def _begin_all(self, owners: Sequence[Committable]) -> list[Round]:
+        begun = [_begin(owner, self._dirty.pop(owner)) for owner in owners]
+        return [one for one in begun if one is not None]
+
+    def _is_quick(self, ready: Sequence[Committable]) -> bool:
+        """Return True if syncs, one after the other, cost less than to have threads do them."""
+        if self._sync_seconds * len(ready) >= INLINE_SYNC_SECONDS_MAX:
+            return False
+        return sum([owner.unsynced_bytes() for owner in ready]) <= INLINE_BYTES_MAX
 
     def _run_here(self, rounds: Sequence[Round]) -> None:
         try:

@@ -79,8 +79,9 @@ class LocalFile:
 
     def append(self, buffers: Sequence[Buffer]) -> None:
         """Write all buffers at the end, or raise with the file as long as it was before."""
-        wanted = sum([memoryview(buffer).nbytes for buffer in buffers])
-        written = 0
+        written, wanted = 0, 0
+        for buffer in buffers:
+            wanted += len(buffer) if type(buffer) is bytes else memoryview(buffer).nbytes
         try:
             if len(buffers) <= _BUFFERS_MAX:
                 written = os.pwritev(self._descriptor, buffers, self._size)

@@ -13,7 +13,7 @@ from typing import Final
 from goqueue.base.errors import DiskFullError, GoQueueError, StorageFailedError
 from goqueue.base.ids import Offset, Position
 from goqueue.base.limits import FRAME_HEADER_BYTES, SEGMENT_BYTES
-from goqueue.base.units import NS_PER_MS
+from goqueue.base.units import NS_PER_MS, KiB
 from goqueue.core.log.retention import SegmentAge, expired_segments
 from goqueue.core.log.scan import Span, find_frame
 from goqueue.core.log.torn import end_of_damage, is_torn
@@ -36,6 +36,8 @@ from goqueue.storage.swap import (
 from goqueue.storage.truncation import Cut, find_cut, shorten_index
 
 LOST_SUFFIX: Final = ".lost"
+JOINED_BYTES_MAX: Final = 16 * KiB
+"""Up to this much, one copy costs less than to hand over many buffers."""
 SEALED_OPEN_MAX: Final = 4
 """Sealed segments a log keeps open for its readers."""
 
@@ -171,7 +173,7 @@ class PartitionLog:
             offset = Offset(offset + frame.rows)
         self._active.append(
             Appending(
-                buffers=buffers,
+                buffers=[b"".join(buffers)] if size <= JOINED_BYTES_MAX else buffers,
                 size=size,
                 first_offset=base,
                 rows=rows,

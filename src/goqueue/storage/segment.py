@@ -100,9 +100,12 @@ class Segment:
 
     def append(self, appending: Appending) -> None:
         """Write frames to the page cache; raises with nothing changed."""
-        position = self.size
+        position, index = self.size, self.index
         self.file.append(appending.buffers)
-        self._note(position, appending.first_offset, appending.timestamp_ns)
+        if index.is_due(position):
+            self._note(position, appending.first_offset, appending.timestamp_ns)
+        elif appending.timestamp_ns > (self._last_timestamp_ns or 0):
+            self._last_timestamp_ns = appending.timestamp_ns
         self._size = position + appending.size
         self.next_offset = Offset(appending.first_offset + appending.rows)
 

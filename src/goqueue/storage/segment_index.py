@@ -39,6 +39,8 @@ class Flush:
 
     def run(self) -> None:
         """Append the entries; an error is only kept, because they can as well come later."""
+        if not (self.entries or self.times):
+            return
         try:
             self.entries_written = self._append(INDEX_SUFFIX, self.entries)
             self.times_written = self._append(TIME_INDEX_SUFFIX, self.times)
@@ -104,13 +106,16 @@ class SegmentIndex:
             self._disk.remove(self._stem + suffix)
             self._disk.open(self._stem + suffix, create=True).close()
 
+    def is_due(self, position: int) -> bool:
+        """Return True if a frame at a position gets an entry."""
+        positions = self.offsets.values
+        return not positions or position - positions[-1] >= INDEX_INTERVAL_BYTES
+
     def note(
         self, *, offset: Offset, position: int, last_timestamp_ns: int, is_wanted: bool = False
     ) -> None:
         """Add an entry for a frame where one is due, or ``is_wanted`` for another reason."""
-        distance = position - self.indexed_end
-        is_due = distance >= INDEX_INTERVAL_BYTES or not len(self.offsets)
-        if is_due or (is_wanted and distance > 0):
+        if self.is_due(position) or (is_wanted and position > self.indexed_end):
             self.offsets.add(offset, position)
             self.times.add(last_timestamp_ns, offset)
 

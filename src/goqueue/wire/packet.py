@@ -164,6 +164,14 @@ class PacketReader:
 
     def feed(self, data: bytes) -> list[Packet]:
         """Take bytes off the stream; return the packets they complete."""
+        if not self._held and len(data) >= HEAD_BYTES:
+            size, operation, kind, correlation, header_size = _HEAD.unpack_from(data)
+            if size == len(data) - _SIZE.size:
+                # Just one packet, as from a client that waits for each reply.
+                self._check(size, header_size)
+                view, payload = memoryview(data), HEAD_BYTES + header_size
+                header = view[HEAD_BYTES:payload]
+                return [Packet(operation, kind, correlation, header, view[payload:])]
         self._chunks.append(data)
         self._held += len(data)
         if self._held < self._needed:

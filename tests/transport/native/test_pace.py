@@ -12,7 +12,7 @@ import pytest
 from goqueue.base.units import MiB
 from goqueue.core.record.message import Draft
 from goqueue.core.record.row import encode_row
-from goqueue.transport.native import connection, server
+from goqueue.transport.native import connection, departure, server
 from goqueue.wire import calls
 from goqueue.wire.packet import Operation
 from tests.transport.native.raw import NOW_US, Raw, begin_large, frames_of, packed
@@ -72,8 +72,8 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> Hurried:
     def hurry() -> Iterator[None]:
         with monkeypatch.context() as patch:
             patch.setattr(connection, "REQUEST_SECONDS_MAX", 0.2)
-            patch.setattr(connection, "REPLY_SECONDS_MAX", 0.5)
-            patch.setattr(connection, "REPLY_SECONDS_CROWDED", 0.1)
+            patch.setattr(departure, "REPLY_SECONDS_MAX", 0.5)
+            patch.setattr(departure, "REPLY_SECONDS_CROWDED", 0.1)
             yield
 
     return hurry
@@ -126,8 +126,9 @@ class TestTime:
         self, server: Running, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Between requests a client may be silent as long as it likes."""
-        for name in ("HELLO_SECONDS_MAX", "REQUEST_SECONDS_MAX", "REPLY_SECONDS_MAX"):
+        for name in ("HELLO_SECONDS_MAX", "REQUEST_SECONDS_MAX"):
             monkeypatch.setattr(connection, name, 0.03)
+        monkeypatch.setattr(departure, "REPLY_SECONDS_MAX", 0.03)
         with greeted_at_once(server) as raw:
             pass_time(0.1)
             raw.ping()
@@ -156,7 +157,7 @@ def test_readers_that_hold_all_the_memory_are_dropped_for_those_who_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A huge message cannot be cut, so who does not take it makes room for who does."""
-    monkeypatch.setattr(connection, "REPLY_SECONDS_CROWDED", 2.0)
+    monkeypatch.setattr(departure, "REPLY_SECONDS_CROWDED", 2.0)
     monkeypatch.setattr(server, "REPLY_BUFFER_BYTES_MAX", 20 * MiB)
     with Running(tmp_path / "data") as running, ExitStack() as stack:
         other = stack.enter_context(running.connect())

@@ -98,6 +98,9 @@ class ProducerLedger:
         if not first.is_idempotent and first != NO_STAMP:
             raise InvalidRequestError("a stamp without a producer has no epoch and no sequence")
         count = frames[0].sequence_count
+        if len(frames) == 1:
+            original = self.judge(first, count)
+            return [] if original is None else [original]
         for frame in frames[1:]:
             expected = first.after(count) if first.is_idempotent else NO_STAMP
             if frame.stamp != expected:
@@ -105,10 +108,10 @@ class ProducerLedger:
             count += frame.sequence_count
         originals: list[Original] = []
         for frame in frames:
-            original = self.judge(frame.stamp, frame.sequence_count)
-            if original is None:
+            known = self.judge(frame.stamp, frame.sequence_count)
+            if known is None:
                 break
-            originals.append(original)
+            originals.append(known)
         return originals
 
     @staticmethod
@@ -127,9 +130,15 @@ class ProducerLedger:
     def apply(self, event: Appended) -> None:
         """Remember a batch that is in the log. One that is remembered already changes nothing."""
         stamp = event.stamp
-        if not stamp.is_idempotent or self._is_past(stamp):
+        lives, producer_id = self._lives, stamp.producer_id
+        if not stamp.is_idempotent:
             return
-        life = self._lives.pop(stamp.producer_id, None)
+        life = lives.get(producer_id)
+        if life is not None:
+            if (stamp.epoch, stamp.sequence) < (life.epoch, life.next_sequence):
+                return
+            # Putting it back last keeps the dictionary in order of use.
+            del lives[producer_id]
         next_sequence = Sequence(stamp.sequence + event.sequence_count)
         if life is None or life.epoch != stamp.epoch:
             # A list that is made with its item is smaller than one that is appended to.
@@ -137,16 +146,9 @@ class ProducerLedger:
         else:
             life.next_sequence = next_sequence
             _remember(life.runs, event)
-        # Putting it back last keeps the dictionary in order of use.
-        self._lives[stamp.producer_id] = life
-        if len(self._lives) > PRODUCERS_PER_PARTITION_MAX:
-            del self._lives[next(iter(self._lives))]
-
-    def _is_past(self, stamp: ProducerStamp) -> bool:
-        life = self._lives.get(stamp.producer_id)
-        if life is None:
-            return False
-        return (stamp.epoch, stamp.sequence) < (life.epoch, life.next_sequence)
+        lives[producer_id] = life
+        if len(lives) > PRODUCERS_PER_PARTITION_MAX:
+            del lives[next(iter(lives))]
 
     def snapshot(self) -> list[Any]:
         """Return the whole ledger as plain values."""

@@ -29,6 +29,7 @@ from goqueue.base.units import DAY_MS, NS_PER_US, US_PER_MS, format_duration_ms
 from goqueue.core.record.batch import BatchFields, batch_fields, batch_payload, read_batch
 from goqueue.core.record.frame import (
     CONTROL,
+    PRIORITY_NORMAL,
     TX_COMMIT,
     FrameHeader,
     read_header,
@@ -316,5 +317,7 @@ def _bound(field: str, size: int, limit: int) -> None:
         raise TooLargeError(f"{field}: {size} bytes; the limit is {limit}")
 
 
-_ROW_LANES: Final = tuple(count_lanes((lane,)) for lane in range(PRIORITIES))
+_ROW_LANES: Final = tuple(
+    None if lane == PRIORITY_NORMAL else count_lanes((lane,)) for lane in range(PRIORITIES)
+)
 """The lanes of a single message, by its priority."""

@@ -38,6 +38,8 @@ class Sampler:
         self._tag = tag
         self._plan: list[tuple[int, int]] = [(0, millionths_of(rate))]
         self._windows: dict[tuple[int, int], array[int]] = {}
+        self._quiet = (0, 0)
+        """A range of which none is chosen: the last that was asked for, up to the next chosen."""
 
     def __repr__(self) -> str:
         return f"<Sampler of {self.millionths} in a million>"
@@ -57,11 +59,17 @@ class Sampler:
         millionths = millionths_of(rate)
         if millionths == self.millionths:
             return
+        self._quiet = (0, 0)
         if self._plan[-1][0] == from_offset:
             self._plan.pop()
         self._plan.append((from_offset, millionths))
         if len(self._plan) > PLAN_MAX:
             del self._plan[0]
+
+    def is_quiet(self, start: int, end: int) -> bool:
+        """Return True if it is known that none of a range is chosen."""
+        quiet_start, quiet_end = self._quiet
+        return quiet_start <= start and end <= quiet_end
 
     def choose(self, start: int, end: int) -> BitMap64:
         """Return the chosen offsets of a half-open range."""
@@ -101,8 +109,13 @@ class Sampler:
             window = self._window(number, millionths)
             low = bisect_left(window, start)
             high = bisect_left(window, end, low)
-            if low < high:
-                chosen.update(window[low:high])
+            chosen.update(window[low:high])
+            if low == high < len(window):
+                self._note_quiet(start, window[low])
+
+    def _note_quiet(self, start: int, next_chosen: int) -> None:
+        if start >= self._plan[-1][0]:
+            self._quiet = (start, next_chosen)
 
     def _window(self, number: int, millionths: int) -> "array[int]":
         """Return the chosen offsets of some strata, worked out together and kept a while."""

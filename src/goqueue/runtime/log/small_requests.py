@@ -20,6 +20,9 @@ from goqueue.base.grant import Grant
 from goqueue.base.ids import Offset
 from goqueue.base.names import is_internal
 from goqueue.core.record.check import CheckedFrame, check_frames
+from goqueue.core.record.single_row import check_single_row
+from goqueue.core.record.stamp import NO_STAMP
+from goqueue.core.topics.settings import TopicSettings
 from goqueue.runtime.log.partition import Partition
 from goqueue.runtime.log.published import Published, trace_published
 from goqueue.runtime.log.ticket import NO_TICKET
@@ -44,6 +47,9 @@ class SmallRequests:
 
     def __init__(self, topic: "Topic") -> None:
         self._topic = topic
+        self._settings: TopicSettings | None = None
+        """As last looked at; frozen, so that another object means a change."""
+        self._is_plain = False
         self._waiting: dict[int, list[SmallRequest]] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}
 
@@ -67,7 +73,7 @@ class SmallRequests:
         topic = self._topic
         try:
             topic.check_room()
-            checked = check_frames(frames, now_ms=topic.clock.latest_ms())
+            checked = _checked(frames, topic.clock.latest_ms())
         except GoQueueError as error:
             topic.note_room(is_full=isinstance(error, DiskFullError))
             topic.note_failed(error)
@@ -93,9 +99,9 @@ class SmallRequests:
         appended: Published | None = None
         try:
             topic.check_room()
-            checked = check_frames(frames, now_ms=topic.clock.latest_ms())
+            checked = _checked(frames, topic.clock.latest_ms())
             topic.check_stamp(checked[0].stamp, NO_TICKET)
-            outcome = appended = topic.append_judged(target, checked, {}, NO_TICKET)
+            outcome = appended = self._append(target, checked)
             if appended.written:
                 target.sync_here()
         except GoQueueError as error:
@@ -103,24 +109,43 @@ class SmallRequests:
         topic.note_room(is_full=isinstance(outcome, DiskFullError))
         # Counted when the answer has left, and before anybody else is listened to.
         seconds = time.perf_counter() - started
-        call_soon = asyncio.get_running_loop().call_soon
-        call_soon(topic.count, [appended or outcome])
-        durability = topic.settings.ack_durability
-        call_soon(topic.note_all, [outcome], received_us, durability, seconds)
+        asyncio.get_running_loop().call_soon(
+            self._count_one, appended, outcome, received_us, seconds
+        )
         return outcome
+
+    def _append(self, target: Partition, frames: list[CheckedFrame]) -> Published:
+        """Judge and append the frames of a request that comes alone."""
+        target.check_writable()
+        if len(frames) > 1 or has_delays(frames[0]) or target.ledger.judge_all(frames):
+            return self._topic.append_judged(target, frames, {}, NO_TICKET)
+        base = target.append(frames)
+        traced = target.trace_of(frames, base)
+        number = target.name.partition
+        return Published(partition=number, base_offset=base, written=frames, traced=traced)
+
+    def _count_one(
+        self, appended: Published | None, outcome: Outcome, received_us: int, seconds: float
+    ) -> None:
+        """Count and trace a request that was answered at once."""
+        topic = self._topic
+        if appended is not None and appended.written:
+            topic.count_frames(appended.written)
+        topic.note_all([outcome], received_us, topic.settings.ack_durability, seconds)
 
     def _target(self, partition: int) -> Partition | None:
         """Return where a request may be appended as it comes, or None if it needs more."""
         topic = self._topic
-        is_plain = topic.settings.is_fsync and not (
-            topic.has_turn_taken
-            or topic.settings.dedup_window_ms
-            or topic.is_checked_by_schema
-            or is_internal(topic.record.name)
-        )
-        if not is_plain or not 0 <= partition < len(topic.partitions):
-            return None
-        return topic.partitions[partition]
+        settings, partitions = topic.record.settings, topic.partitions
+        if settings is not self._settings:
+            self._settings = settings
+            self._is_plain = settings.is_fsync and not (
+                settings.dedup_window_ms
+                or topic.is_checked_by_schema
+                or is_internal(topic.record.name)
+            )
+        is_open = self._is_plain and not topic.has_turn_taken
+        return partitions[partition] if is_open and 0 <= partition < len(partitions) else None
 
     # Together.
 
@@ -159,15 +184,20 @@ class _Group:
         self._appended: list[tuple[Done, Published]] = []
         self._unwritten: list[SmallRequest] = []
         self._producers: set[int] = set()
+        self._unwritable: GoQueueError | None = None
+        """Why nothing can be appended."""
 
     def publish(self, requests: Sequence[SmallRequest]) -> None:
         """Judge, append and sync; each request hears of its outcome."""
+        try:
+            self._target.check_writable()
+        except GoQueueError as error:
+            self._unwritable = error
         for request in requests:
             self._take(request)
         self._write()
         if not self._appended:
             return
-        self._topic.count([outcome for _, outcome in self._appended])
         try:
             self._target.committed().add_done_callback(self._acknowledge)
         except GoQueueError as error:
@@ -176,7 +206,7 @@ class _Group:
     def _take(self, request: SmallRequest) -> None:
         """Judge a request, and keep it for the next write unless it is known or refused."""
         stamp = request.frame.stamp
-        if stamp.is_idempotent:
+        if stamp is not NO_STAMP:
             if stamp.producer_id in self._producers:
                 # Its sequence follows one that is not applied yet.
                 self._write()
@@ -184,7 +214,8 @@ class _Group:
         topic, target = self._topic, self._target
         try:
             topic.check_stamp(stamp, NO_TICKET)
-            target.check_writable()
+            if self._unwritable is not None:
+                raise self._unwritable
             if target.ledger.judge_all([request.frame]):
                 known = topic.append_judged(target, [request.frame], {}, NO_TICKET)
                 self._appended.append((request.done, known))
@@ -209,6 +240,7 @@ class _Group:
                 self._refuse(request.done, error)
             return
         self._topic.note_room(is_full=False)
+        self._topic.count_frames(frames)
         # Traces are chosen for all of them together, and noted with the first.
         traced = target.trace_of(frames, base)
         number, offset = target.name.partition, base
@@ -227,13 +259,13 @@ class _Group:
             self._fail_all(error if isinstance(error, GoQueueError) else GoQueueError(str(error)))
             return
         topic, target = self._topic, self._target
-        durability, observe = topic.settings.ack_durability, topic.meter.publish_seconds.observe
+        durability, appended = topic.settings.ack_durability, self._appended
         seconds = time.perf_counter() - self._started
-        for done, published in self._appended:
+        topic.meter.publish_seconds.observe(seconds, len(appended))
+        for done, published in appended:
             if published.traced is not None:
                 trace_published(target.trace, published, self._received_us, durability)
             done(published)
-            observe(seconds)
 
     def _fail_all(self, error: GoQueueError) -> None:
         for done, _ in self._appended:
@@ -242,6 +274,12 @@ class _Group:
     def _refuse(self, done: Done, error: GoQueueError) -> None:
         self._topic.note_failed(error)
         done(error)
+
+
+def _checked(frames: memoryview, now_ms: int) -> list[CheckedFrame]:
+    """Return the frames of a request, or raise why they are refused."""
+    single = check_single_row(frames, now_ms=now_ms)
+    return check_frames(frames, now_ms=now_ms) if single is None else [single]
 
 
 def has_delays(frame: CheckedFrame) -> bool:

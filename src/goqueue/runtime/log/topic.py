@@ -194,13 +194,21 @@ class Topic:
 
     def count(self, outcomes: Sequence[Published | GoQueueError]) -> None:
         """Count the messages that are in the log."""
-        placed = [one.written for one in outcomes if isinstance(one, Published)]
-        if frames := [frame for written in placed for frame in written]:
-            self.meter.published.inc(sum([frame.rows for frame in frames]))
-            normal = sum([frame.rows for frame in frames if frame.lanes is None])
-            lanes = [frame.lanes for frame in frames if frame.lanes is not None]
-            self.meter.count_lanes([*lanes, (0, 0, normal, 0, 0)])
-            self.meter.published_bytes.inc(sum([len(frame.frame) for frame in frames]))
+        for one in outcomes:
+            if isinstance(one, Published) and one.written:
+                self.count_frames(one.written)
+
+    def count_frames(self, frames: Sequence[CheckedFrame]) -> None:
+        """Count the messages of frames that were appended."""
+        meter, rows = self.meter, sum([frame.rows for frame in frames])
+        meter.published.inc(rows)
+        meter.published_bytes.inc(sum([len(frame.frame) for frame in frames]))
+        lanes = [frame for frame in frames if frame.lanes is not None]
+        if lanes:
+            meter.count_lanes([frame.lanes for frame in lanes if frame.lanes is not None])
+            rows -= sum([frame.rows for frame in lanes])
+        if rows:
+            meter.count_normal(rows)
 
     async def check_fit(self, frames: Sequence[CheckedFrame]) -> None:
         """Refuse frames of the broker's own if one message does not fit the schema."""

@@ -111,6 +111,8 @@ class PartitionTrace:
             end += frame.rows
         if end == base or self.is_idle:
             return None
+        if self._sampler.is_quiet(base, end) and not self._queue.callers.known:
+            return None
         chosen = self.choose(base, end)
         if not chosen:
             return None

@@ -27,6 +27,7 @@ from goqueue.service.service import Service
 from goqueue.service.verb import Reply, RequestContext, failure_of, nothing
 from goqueue.transport.native.alarm import Alarm
 from goqueue.transport.native.budget import ByteBudget, ReplyRoom
+from goqueue.transport.native.departure import Departure
 from goqueue.transport.native.dispatch import Dispatch
 from goqueue.transport.native.held_files import HeldFiles
 from goqueue.transport.unsent import keep_little_unsent
@@ -42,12 +43,6 @@ REQUEST_SECONDS_MAX: Final = 30.0
 
 REQUEST_SECONDS_CROWDED: Final = 5.0
 """The same for the one that goes beyond the common memory while others wait for it."""
-
-REPLY_SECONDS_MAX: Final = 60.0
-"""A client that takes not one byte of its replies for so long is dropped."""
-
-REPLY_SECONDS_CROWDED: Final = 5.0
-"""The same while others wait for the memory its replies hold."""
 
 STARTED_AT_ONCE: Final = 8
 """So many requests of one connection are started in one go, then others have their turn."""
@@ -81,7 +76,7 @@ class Connection(asyncio.Protocol):
         self._reader = PacketReader()
         self._transport: asyncio.Transport | None = None
         self._arrival = Alarm(self._too_slow)
-        self._departure = Alarm(self._not_taken)
+        self._departure = Departure(lambda: replies.is_crowded, self._not_taken)
         self._backlog: deque[Packet] = deque()
         self._files = HeldFiles()
         self._tasks: dict[asyncio.Future[None], None] = {}
@@ -93,8 +88,6 @@ class Connection(asyncio.Protocol):
         self._in_line = 0
         """Tasks that wait for their turn to read much: behind them no more are started."""
         self._arriving = 0
-        self._unsent = 0
-        self._patience_s = REPLY_SECONDS_MAX
         self._is_greeted = False
         self._is_waiting = False
         self._is_starting = False
@@ -156,6 +149,8 @@ class Connection(asyncio.Protocol):
                 return
             self.refuse(error)
             return
+        if len(packets) == 1 and self._begin_alone(packets[0]):
+            return
         self._backlog.extend(packets)
         self._count(packets)
         self._start_some()
@@ -165,7 +160,8 @@ class Connection(asyncio.Protocol):
     def pause_writing(self) -> None:
         """Read and start no more requests while the client does not take its replies."""
         self._writable.clear()
-        self._watch_departure()
+        assert self._transport is not None, "open"
+        self._departure.watch(self._transport)
         self._pace()
 
     def resume_writing(self) -> None:
@@ -189,7 +185,7 @@ class Connection(asyncio.Protocol):
     def close(self) -> None:
         """End the connection when what was written has gone out."""
         if self._transport is not None:
-            self._watch_departure()
+            self._departure.watch(self._transport)
             self._transport.close()
 
     def abort(self) -> None:
@@ -230,9 +226,12 @@ class Connection(asyncio.Protocol):
                 return
             started += 1
             packet = self._backlog.popleft()
-            is_produce = packet.operation == Operation.PRODUCE and self._may_begin(packet)
-            if is_produce and self._begin_produce(packet):
-                continue
+            if packet.operation == Operation.PRODUCE and self._may_begin(packet):
+                begun = self._begin_produce(packet)
+                if begun is None:
+                    self._requests.give_back(packet.size)
+                if begun is not False:
+                    continue
             under_way = self._begin(packet)
             if under_way is None:
                 self._requests.give_back(packet.size)
@@ -293,22 +292,39 @@ class Connection(asyncio.Protocol):
             return
         self._write(packet.operation, packet.correlation, Kind.REPLY, _encode(finish()))
 
-    def _begin_produce(self, packet: Packet) -> bool:
-        """Publish without a task; return False if the request needs one."""
+    @property
+    def _is_calm(self) -> bool:
+        """Return True if nothing has to be considered before a request that is there is begun."""
+        is_behind = self._backlog or self._in_line or self._reader.held
+        is_held_up = self._is_paused or self._is_waiting or self._has_turn
+        return not is_behind and not is_held_up and self._requests.free > 0 and self._is_open
+
+    def _begin_alone(self, packet: Packet) -> bool:
+        """Publish a request that came by itself; return False if it goes the way of the others."""
+        if packet.operation != Operation.PRODUCE or not self._may_begin(packet):
+            return False
+        begun = self._begin_produce(packet) if self._is_calm else False
+        if begun:
+            # What was answered at once is gone, and needs no counting.
+            self._requests.charge(packet.size)
+            self._pace()
+        return begun is not False
+
+    def _begin_produce(self, packet: Packet) -> bool | None:
+        """Publish without a task: return None if it is answered, False if it needs a task."""
         try:
             begun = self._dispatch.begin_produce(
                 self._session, packet.header, packet.payload, partial(self._produced, packet)
             )
         except Exception as error:  # noqa: BLE001 - the outermost frame of a request
             self._write_error(packet, error)
-            self._requests.give_back(packet.size)
-            return True
+            return None
         if begun is True:
             self._answered_later += 1
         elif begun is not False:
             self._write(packet.operation, packet.correlation, Kind.REPLY, _encode(begun))
-            self._requests.give_back(packet.size)
-        return begun is not False
+            return None
+        return begun
 
     def _produced(self, packet: Packet, reply: Call) -> None:
         """Answer a publish whose messages are synced."""
@@ -414,7 +430,7 @@ class Connection(asyncio.Protocol):
                 payload=payload,
             )
         )
-        self._unsent = self._transport.get_write_buffer_size()
+        self._departure.written()
 
     # Pace.
 
@@ -431,23 +447,9 @@ class Connection(asyncio.Protocol):
     def _too_slow(self) -> None:
         self.refuse(InvalidRequestError("the request did not arrive in time"))
 
-    def _watch_departure(self) -> None:
-        """Bound the time in which a client takes nothing of its replies."""
-        assert self._transport is not None, "open"
-        self._unsent = self._transport.get_write_buffer_size()
-        self._patience_s = REPLY_SECONDS_MAX
-        self._departure.set(REPLY_SECONDS_CROWDED)
-
     def _not_taken(self) -> None:
-        assert self._transport is not None, "open"
-        self._patience_s -= REPLY_SECONDS_CROWDED
-        if self._transport.get_write_buffer_size() < self._unsent:
-            self._watch_departure()
-        elif self._patience_s > 0 and not self._replies.is_crowded:
-            self._departure.set(REPLY_SECONDS_CROWDED)
-        else:
-            log.info(LogEvent.CONNECTION_STALLED, peer=self._peer)
-            self.abort()
+        log.info(LogEvent.CONNECTION_STALLED, peer=self._peer)
+        self.abort()
 
     def _count(self, packets: list[Packet]) -> None:
         """Count what came in; where there is no room for the rest of a large request, wait."""
