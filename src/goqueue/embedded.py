@@ -7,6 +7,8 @@ from pathlib import Path
 import msgspec
 
 from goqueue.base.caller import EMBEDDED
+from goqueue.base.errors import GoQueueError
+from goqueue.client.aio.link import Done
 from goqueue.client.blocking.channel import EmbeddedChannel
 from goqueue.client.blocking.chunks import ChunkSource, EmbeddedRequests
 from goqueue.client.blocking.loop_thread import LoopThread
@@ -31,6 +33,7 @@ class EmbeddedLink:
         self._service = service
         self._dispatch = Dispatch(service)
         self._session = service.open(EMBEDDED)
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def __repr__(self) -> str:
         return f"<EmbeddedLink to {self._service!r}>"
@@ -54,10 +57,20 @@ class EmbeddedLink:
         return False
 
     def begin(
-        self, operation: Operation, header: calls.Call, payload: Sequence[Buffer] = ()
-    ) -> asyncio.Future[Answer]:
+        self, operation: Operation, header: calls.Call, payload: Sequence[Buffer], done: Done
+    ) -> None:
         """Call the broker in a task."""
-        return asyncio.ensure_future(self.request(operation, header, payload))
+
+        async def ask() -> None:
+            try:
+                answer: Answer | GoQueueError = await self.request(operation, header, payload)
+            except GoQueueError as error:
+                answer = error
+            done(answer)
+
+        task = asyncio.get_running_loop().create_task(ask())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def drop(self) -> None:
         """Give up nothing: there is no connection."""

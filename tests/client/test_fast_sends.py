@@ -9,12 +9,15 @@ from typing import Any
 import pytest
 
 import goqueue
+import goqueue.aio
 from goqueue.base.errors import GoQueueError
+from goqueue.client.producer import awaited as awaited_module
 from goqueue.client.producer import gatherer as gatherer_module
 from goqueue.client.producer.gatherer import Gatherer
 from goqueue.client.producer.options import ProducerOptions
 from goqueue.client.producer.pile import Pile, SendFuture
 from goqueue.client.producer.publisher import Publisher
+from goqueue.client.producer.single import Single, single_of
 from goqueue.client.producer.sizes import OVERSIZE_SUSPECT_BYTES
 from goqueue.client.producer.special import PLAIN
 from goqueue.client.protocol.outcome import Place
@@ -139,7 +142,7 @@ def some_fields(random: Random) -> dict[str, Any]:
 def test_publish_and_send_publish_the_same(
     client: goqueue.Client, topic: str, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """``Publisher.publish`` returns, raises and stores what ``send(...).result()`` does."""
+    """``single_of`` returns, raises and stores what ``send(...).result()`` does."""
     quick_calls = []
     publish = Publisher.publish
 
@@ -179,3 +182,60 @@ def test_publish_and_send_publish_the_same(
 def _fields_of(message: goqueue.Message) -> tuple[object, ...]:
     headers = sorted((message.headers or {}).items())
     return message.key, message.value, headers, message.priority, message.timestamp_us
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("tasks", [1, 5])
+def test_awaited_publish_and_awaited_send_publish_the_same(
+    address: str, topic: str, seed: int, tasks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``single_of``, or a pile for the tasks of one turn: as ``await send(...)`` does it."""
+    singles = []
+
+    def note(*args: Any, **fields: Any) -> Single:
+        singles.append(args)
+        return single_of(*args, **fields)
+
+    monkeypatch.setattr(awaited_module, "single_of", note)
+
+    async def publish(producer: goqueue.aio.AsyncProducer, way: str, random: Random) -> object:
+        value = random.choice([None, b"", random.randbytes(50)])
+        key, fields = random.choice([b"", b"k", random.randbytes(3)]), some_fields(random)
+        try:
+            if way == "publish":
+                place = await producer.publish(value, key=key, **fields)
+            else:
+                place = await producer.send(value, key=key, **fields)
+        except GoQueueError as error:
+            return error.code, error.message
+        return (
+            place.partition, place.offset, place.timestamp_us, place.durability, place.is_duplicate
+        )  # fmt: skip
+
+    async def main() -> None:
+        answers: list[list[object]] = []
+        stored: list[object] = []
+        async with await goqueue.aio.connect(address) as client:
+            for way in ("publish", "send"):
+                random, name = Random(seed), f"{topic}-{way}"
+                await client.create_topic(
+                    name, partitions=3, retention_ms=0, dedup_window_ms=600_000
+                )
+                # Lingering, so that what several tasks send is one pile in both ways.
+                producer = client.producer(name, linger_ms=1_000)
+                await producer.publish(
+                    b"first", key=b"k", timestamp=datetime(2026, 1, 1, tzinfo=UTC)
+                )
+                found: list[object] = []
+                for _ in range(40):
+                    turn = [publish(producer, way, random) for _ in range(tasks)]
+                    found += await asyncio.gather(*turn)
+                answers.append(found)
+                messages = [message async for message in client.read(name)]
+                stored.append(sorted((m.partition, m.offset, *_fields_of(m)) for m in messages))
+
+        assert answers[0] == answers[1]
+        assert stored[0] == stored[1]
+        assert len(singles) > 20 if tasks == 1 else len(singles) < 20
+
+    run(main())

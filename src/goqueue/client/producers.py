@@ -11,6 +11,7 @@ from typing import Protocol, Unpack
 from goqueue.base.errors import ClosedError, GoQueueError
 from goqueue.client.aio.link import Link, call
 from goqueue.client.blocking.loop_thread import LoopThread
+from goqueue.client.producer.awaited import AwaitedSends
 from goqueue.client.producer.gatherer import Gatherer
 from goqueue.client.producer.options import ProducerOptions
 from goqueue.client.producer.pile import SendFuture
@@ -161,10 +162,12 @@ class AsyncProducer(_OfTopic, AsyncCloses):
         self._on_close = on_close
         self._topic = topic
         self._timeout_s = timeout_s
+        self._awaited: AwaitedSends | None = None
         loop = asyncio.get_running_loop()
         here = threading.get_ident()
         if options.transactional_id is None:
             self._gatherer = Gatherer(link, loop, topic, options, loop_thread=here)
+            self._awaited = AwaitedSends(self._gatherer, loop)
         else:
             self._session = TxSession(link, options, loop, loop_thread=here, timeout_s=timeout_s)
             self._gatherer = self._session.gatherer(topic)
@@ -196,8 +199,14 @@ class AsyncProducer(_OfTopic, AsyncCloses):
     async def publish(
         self, value: bytes | None, *, key: bytes | None = None, **fields: Unpack[PublishFields]
     ) -> Place:
-        """Publish one message without lingering and return where it is."""
-        return await self.send(value, key=key, **fields)
+        """Publish one message without lingering and return where it is.
+
+        Messages of tasks that call this in the same turn of the event loop go out together.
+        """
+        waiting = None if self._awaited is None else self._awaited.publish(value, key, fields)
+        if waiting is None:
+            return await self.send(value, key=key, **fields)
+        return (await waiting).result()
 
     def transaction(self) -> AsyncTransaction:
         """Return a transaction, to be used with ``async with``; needs a ``transactional_id``."""

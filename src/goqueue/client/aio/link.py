@@ -2,7 +2,8 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, cast
+from functools import partial
+from typing import Any, Final, Protocol, cast
 
 from goqueue.base.errors import (
     ClosedError,
@@ -11,6 +12,7 @@ from goqueue.base.errors import (
     GoQueueError,
     ProtocolError,
 )
+from goqueue.base.units import KiB
 from goqueue.client.protocol.exchange import (
     BACKOFF_SECONDS,
     BACKOFF_SECONDS_MAX,
@@ -24,6 +26,12 @@ from goqueue.client.protocol.exchange import (
 )
 from goqueue.wire import calls
 from goqueue.wire.packet import Buffer, Operation
+
+Done = Callable[[Answer | GoQueueError], None]
+"""Takes the reply to a request, or what the broker raised; it must not raise."""
+
+JOINED_BYTES_MAX: Final = 16 * KiB
+"""Up to this much, one copy costs less than to hand over several buffers."""
 
 
 class Link(Protocol):
@@ -41,9 +49,9 @@ class Link(Protocol):
         ...
 
     def begin(
-        self, operation: Operation, header: calls.Call, payload: Sequence[Buffer] = ()
-    ) -> asyncio.Future[Answer]:
-        """Send a request at once; return what becomes its reply."""
+        self, operation: Operation, header: calls.Call, payload: Sequence[Buffer], done: Done
+    ) -> None:
+        """Send a request at once; ``done`` is called with its reply, or why there is none."""
         ...
 
     def drop(self) -> None:
@@ -71,7 +79,7 @@ class _Connection(asyncio.Protocol):
     ) -> None:
         self._exchange = Exchange(address)
         self._on_lost = on_lost
-        self._waiting: dict[int, asyncio.Future[Answer]] = {}
+        self._waiting: dict[int, Done] = {}
         self._transport: asyncio.Transport | None = None
         self._error: GoQueueError = ConnectionLostError("connection lost: it was closed")
         self.is_open = False
@@ -92,14 +100,11 @@ class _Connection(asyncio.Protocol):
 
     def _settle(self, reply: Reply) -> None:
         correlation, outcome = reply
-        future = self._waiting.pop(correlation, None)
-        if isinstance(outcome, Answer):
-            if future is not None and not future.done():
-                future.set_result(outcome)
-        elif not correlation:
+        done = self._waiting.pop(correlation, None)
+        if done is not None:
+            done(outcome)
+        elif not correlation and not isinstance(outcome, Answer):
             self._error = outcome
-        elif future is not None and not future.done():
-            future.set_exception(outcome)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_open = False
@@ -107,21 +112,28 @@ class _Connection(asyncio.Protocol):
         if exc is not None:
             self._error = ConnectionLostError(f"connection lost: {exc}")
         waiting, self._waiting = self._waiting, {}
-        for future in waiting.values():
-            if not future.done():
-                future.set_exception(self._error)
+        for done in waiting.values():
+            done(self._error)
         self._on_lost(self)
 
     def send(
         self, operation: Operation, header: calls.Call, payload: Sequence[Buffer]
     ) -> asyncio.Future[Answer]:
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self.begin(operation, header, payload, partial(_resolve, future))
+        return future
+
+    def begin(
+        self, operation: Operation, header: calls.Call, payload: Sequence[Buffer], done: Done
+    ) -> None:
         if self._transport is None:
             raise self._error
         correlation, buffers = self._exchange.request(operation, header, payload)
-        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._waiting[correlation] = future
-        self._transport.writelines(buffers)
-        return future
+        self._waiting[correlation] = done
+        if sum(map(len, buffers)) <= JOINED_BYTES_MAX:
+            self._transport.write(b"".join(buffers))
+        else:
+            self._transport.writelines(buffers)
 
     def close(self) -> None:
         self.is_open = False
@@ -166,11 +178,11 @@ class NativeLink:
         return self._connection is not None and self._connection.is_open
 
     def begin(
-        self, operation: Operation, header: calls.Call, payload: Sequence[Buffer] = ()
-    ) -> asyncio.Future[Answer]:
-        """Send a request on the connection there is; return what becomes its reply."""
+        self, operation: Operation, header: calls.Call, payload: Sequence[Buffer], done: Done
+    ) -> None:
+        """Send a request on the connection there is; ``done`` is called with its reply."""
         assert self._connection is not None, "ready"
-        return self._connection.send(operation, header, payload)
+        self._connection.begin(operation, header, payload, done)
 
     async def connect(self) -> None:
         """Make the connection now, or raise why there is none."""
@@ -236,6 +248,16 @@ class NativeLink:
                 raise ConnectionLostError(f"cannot reach a broker at {where}: {error}") from error
             raise
         return connection
+
+
+def _resolve(future: asyncio.Future[Answer], outcome: Answer | GoQueueError) -> None:
+    # Who was cancelled does not wait any more.
+    if future.done():
+        return
+    if isinstance(outcome, GoQueueError):
+        future.set_exception(outcome)
+    else:
+        future.set_result(outcome)
 
 
 async def call(

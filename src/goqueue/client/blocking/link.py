@@ -73,10 +73,11 @@ class BlockingLink:
 
     def limit(self, seconds: float) -> None:
         """Wait no longer than this for what is asked from now on, nor than is usual."""
-        self._timeout_s = min(max(seconds, SECONDS_MIN), self._timeout_s_max)
-        self._patience_s = 0.0
-        if self._socket is not None:
-            self._socket.settimeout(self._timeout_s)
+        timeout_s = min(max(seconds, SECONDS_MIN), self._timeout_s_max)
+        is_new = timeout_s != self._timeout_s or self._patience_s
+        self._timeout_s, self._patience_s = timeout_s, 0.0
+        if is_new and self._socket is not None:
+            self._socket.settimeout(timeout_s)
 
     def request(
         self, operation: Operation, header: calls.Call, payload: Sequence[Buffer] = ()

@@ -17,10 +17,9 @@ from goqueue.client.blocking.link import BlockingLink
 from goqueue.client.blocking.sender import BlockingSender
 from goqueue.client.producer.packing import cut_batch
 from goqueue.client.protocol.outbox import Batch
-from goqueue.client.protocol.outcome import Numbers, Outcome, Part
+from goqueue.client.protocol.outcome import Numbers, Outcome, Packed, Part
 from goqueue.client.protocol.tx_outbox import TxOutbox
 from goqueue.core.record.batch import PackedBatch
-from goqueue.core.record.row import PackedRows
 from goqueue.core.record.stamp import REFUSED_OFFSET, ProducerStamp
 from goqueue.wire import calls
 from goqueue.wire.packet import Buffer
@@ -50,7 +49,7 @@ class _Rows:
 
 
 class _BatchOutbox(TxOutbox[_Rows]):
-    def _frames(self, packed: PackedBatch | PackedRows, stamp: ProducerStamp) -> Sequence[Buffer]:
+    def _frames(self, packed: Packed, stamp: ProducerStamp) -> Sequence[Buffer]:
         # In pieces: what is large is not copied.
         assert isinstance(packed, PackedBatch), "rows come in batches"
         return packed.buffers(stamp)

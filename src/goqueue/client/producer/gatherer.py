@@ -6,7 +6,7 @@ future. Everything else happens once per pile.
 
 import asyncio
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from time import monotonic_ns, time_ns
 from typing import Any, ClassVar, Final
@@ -22,6 +22,7 @@ from goqueue.client.producer.options import ProducerOptions
 from goqueue.client.producer.packing import Packing
 from goqueue.client.producer.pile import FIELDS, Moment, Pile, SendFuture
 from goqueue.client.producer.sender import Sender
+from goqueue.client.producer.single import Sent, Single, report
 from goqueue.client.producer.sizes import OVERSIZE_SUSPECT_BYTES, ROW_OVERHEAD_BYTES, size_of
 from goqueue.client.producer.special import PLAIN, Special, extra_of
 from goqueue.client.producer.untold import Untold
@@ -48,7 +49,7 @@ _BUSY_SECONDS: Final = 0.001
 class Gatherer:
     """Gathers messages for one topic. ``send`` may be called from any thread."""
 
-    outbox_type: ClassVar[type[Outbox[Pile]]] = Outbox
+    outbox_type: ClassVar[type[Outbox[Sent]]] = Outbox
     linger_ms_min: ClassVar[float] = 0
 
     def __init__(
@@ -61,10 +62,10 @@ class Gatherer:
         loop_thread: int,
     ) -> None:
         self._loop = loop
-        self._topic = topic
+        self.topic = topic
         self._options = options
-        self._packing: Packing | None = None
-        self._pile_bytes_max = min(options.buffer_bytes, PILE_BYTES_MAX)
+        self.packing: Packing | None = None
+        self.pile_bytes_max = min(options.buffer_bytes, PILE_BYTES_MAX)
         self._transaction = 0
         self._linger_ms = max(options.linger_ms, self.linger_ms_min)
         self._delivery_ms = options.delivery_timeout_ms
@@ -77,7 +78,7 @@ class Gatherer:
         self._lock = threading.RLock()
         # Nobody waits for it: it knows whether this very thread holds the lock.
         self._held = threading.Condition(self._lock)
-        self.pile = Pile(topic, self.hurry, loop, self._pile_bytes_max)
+        self.pile = self.fresh_pile()
         """What messages are added to."""
         self._is_timer_set = False
         self._is_submitting = False
@@ -86,6 +87,10 @@ class Gatherer:
         """Whether messages are sent from another thread than the loop's."""
         self._has_sealed = False
         self._number = 0
+        self.on_submit: Callable[[], None] = _nothing
+        """Called before piles are given to the sender: what was published earlier goes first."""
+        self.on_slot: Callable[[], None] = _nothing
+        """Called when a request could go out at once."""
         # Guards the count of buffered bytes, and wakes those who wait for room.
         self._room = threading.Condition(threading.RLock())
         self._buffered = 0
@@ -99,7 +104,7 @@ class Gatherer:
         self._loop_thread = loop_thread
 
     def __repr__(self) -> str:
-        return f"<Producer of {self._topic}: {self._buffered} bytes buffered>"
+        return f"<Producer of {self.topic}: {self._buffered} bytes buffered>"
 
     @fast_path(of="Gatherer._add", bench="publish", test="tests/client/test_fast_sends.py")
     def send(  # noqa: PLR0913, PLR0917 - one flat piece on purpose: it runs once per message
@@ -152,7 +157,7 @@ class Gatherer:
         if special is not None:
             extra, more = extra_of(
                 special,
-                partitions=PARTITIONS_MAX if self._packing is None else self._packing.partitions,
+                partitions=PARTITIONS_MAX if self.packing is None else self.packing.partitions,
                 is_in_transaction=bool(self._transaction),
             )
             size += more
@@ -251,7 +256,7 @@ class Gatherer:
             pile = self.pile
             # Taken before the look: a signal's handler may close the pile from here on.
             rows = pile.rows
-            if not (pile.is_closed or (rows and pile.size + size > self._pile_bytes_max)):
+            if not (pile.is_closed or (rows and pile.size + size > self.pile_bytes_max)):
                 return pile, rows
             self._seal(pile)
 
@@ -267,7 +272,7 @@ class Gatherer:
     def _seal_or_mark(self, pile: Pile) -> None:
         # Marked first: a slot that becomes free from here on is then not missed.
         self._is_due = True
-        is_first = self._packing is not None and pile.previous is None
+        is_first = self.packing is not None and pile.previous is None
         if (is_first and self._sender.has_slot) or _is_full(pile):
             self._seal(pile)
 
@@ -278,7 +283,7 @@ class Gatherer:
         it; one that is not cut when its turn comes is cut then.
         """
         pile.close()
-        fresh = Pile(self._topic, self.hurry, self._loop, self._pile_bytes_max)
+        fresh = self.fresh_pile()
         fresh.previous = pile
         if self.pile is not pile:
             # A signal's handler has done it in between.
@@ -287,8 +292,8 @@ class Gatherer:
         self._has_sealed = True
         self._is_due = False
         self._count(pile.sealed_size)
-        if self._packing is not None:
-            self._cut(pile, self._packing)
+        if self.packing is not None:
+            self._cut(pile, self.packing)
 
     def _cut(self, pile: Pile, packing: Packing) -> None:
         if pile.parts is None:
@@ -302,13 +307,13 @@ class Gatherer:
     def learn(self, partitions: int) -> None:
         """Take the number of partitions; nothing is sent before it is known."""
         with self._lock:
-            self._packing = Packing(
+            self.packing = Packing(
                 partitions, self._options.compression, turn=monotonic_ns() % partitions
             )
-            self._pile_bytes_max = min(
+            self.pile_bytes_max = min(
                 self._options.batch_bytes * partitions, self._options.buffer_bytes, PILE_BYTES_MAX
             )
-            self.pile.limit = min(self.pile.limit, self._pile_bytes_max)
+            self.pile.limit = min(self.pile.limit, self.pile_bytes_max)
             if self._is_due and len(self.pile):
                 self._seal(self.pile)
             self._has_sealed = True
@@ -339,15 +344,48 @@ class Gatherer:
     def _submit(self) -> None:
         """Give the sealed piles to the sender, in the order they were sealed."""
         # The sender calls back from within: what is sealed then must wait for those before it.
-        if self._packing is None or self._is_submitting:
+        if self.packing is None or self._is_submitting:
             return
         self._is_submitting = True
         try:
+            self.on_submit()
             while sealed := self._take_sealed():
                 for pile in sealed:
-                    self._submit_one(pile, self._packing)
+                    self._submit_one(pile, self.packing)
         finally:
             self._is_submitting = False
+
+    @property
+    def packing_alone(self) -> Packing | None:
+        """Return how messages are packed, if one may go out by itself; None: it is gathered."""
+        pile = self.pile
+        is_behind = pile.rows or pile.previous is not None or self._transaction
+        is_refused = self._closed is not None or self.is_full
+        return None if is_behind or is_refused else self.packing
+
+    @property
+    def has_slot(self) -> bool:
+        """Return True if a request could go out at once."""
+        return self._sender.has_slot
+
+    def fresh_pile(self) -> Pile:
+        """Return an empty pile."""
+        return Pile(self.topic, self.hurry, self._loop, self.pile_bytes_max)
+
+    def submit_pile(self, pile: Pile) -> None:
+        """Send a pile that was gathered elsewhere."""
+        assert self.packing is not None, "known"
+        pile.close()
+        self._count(pile.sealed_size)
+        self._submit_one(pile, self.packing)
+
+    def submit_single(self, single: Single) -> None:
+        """Send a message by itself."""
+        self._count(single.sealed_size)
+        self._number += 1
+        deadline = self._loop.time() + self._delivery_ms / 1_000
+        batch: Batch[Sent] = Batch(single, single.part, number=self._number, deadline=deadline)
+        self._sender.submit([batch])
 
     def _submit_one(self, pile: Pile, packing: Packing) -> None:
         with self._lock:
@@ -383,7 +421,8 @@ class Gatherer:
             self.hurry(self.pile)
 
     def _slot_free(self) -> None:
-        if self._is_due and self._packing is not None and not self._leave_to_caller():
+        self.on_slot()
+        if self._is_due and self.packing is not None and not self._leave_to_caller():
             self.flush_now()
 
     def _leave_to_caller(self) -> bool:
@@ -396,7 +435,7 @@ class Gatherer:
             if not self._is_elsewhere or len(pile) < _BUSY_ROWS or pile.is_closed:
                 return False
             self._is_due = True
-            if self._sender.has_slot and self._packing is not None:
+            if self._sender.has_slot and self.packing is not None:
                 pile.limit = 0
                 self._loop.call_later(_BUSY_SECONDS, self.hurry, pile)
         return True
@@ -404,33 +443,24 @@ class Gatherer:
     def flush_now(self) -> None:
         """Send what is gathered without waiting for the linger time."""
         with self._lock:
-            if len(self.pile) and self._packing is not None:
+            if len(self.pile) and self.packing is not None:
                 self._seal(self.pile)
         self._hand_over()
 
-    def _settled(self, pile: Pile) -> None:
-        self._count(-pile.sealed_size)
-        error = pile.first_error()
+    def _settled(self, sent: Sent) -> None:
+        self._count(-sent.sealed_size)
+        error = sent.first_error()
         if error is not None:
             self.failure = self.failure or error
-            self._report(pile)
+            report(sent, self._options.on_error, self.untold, self._loop)
 
     def _count(self, size: int) -> None:
         with self._room:
+            was_full = self.is_full
             self._buffered += size
             self.is_full = self._buffered > self._options.buffer_bytes
-            if not self.is_full:
+            if was_full and not self.is_full:
                 self._room.notify_all()
-
-    def _report(self, pile: Pile) -> None:
-        if self._options.on_error is None:
-            pile.count_untold(self.untold)
-            return
-        for error, count in pile.errors():
-            try:
-                self._options.on_error(error, count)
-            except Exception as fault:  # noqa: BLE001 - the caller's code must not stop the sender
-                pile.complain("on_error", fault)
 
     async def room(self) -> None:
         """Return when the buffer has room."""
@@ -451,6 +481,10 @@ class Gatherer:
                 await self.flush()
         except TimeoutError:
             self._sender.abort()
+
+
+def _nothing() -> None:
+    """Leave everything as it is."""
 
 
 def _is_full(pile: Pile) -> bool:

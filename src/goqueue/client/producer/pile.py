@@ -181,12 +181,8 @@ class Pile:
             try:
                 callback()
             except Exception as fault:  # noqa: BLE001 - the caller's code must not stop the sender
-                self.complain("a callback", fault)
+                complain(self.loop, "a callback", fault)
         return True
-
-    def complain(self, whose: str, fault: Exception) -> None:
-        """Report what a caller's own code raised, as event loops do."""
-        self.loop.call_exception_handler({"message": f"{whose} raised", "exception": fault})
 
     def when_done(self, callback: Callable[[], object]) -> None:
         """Call back when every message is settled, from the sender's thread or at once."""
@@ -305,6 +301,11 @@ class Pile:
             offsets[outcome.rows] = outcome.base_offset + np.cumsum(kept) - 1
         self._partitions = owners
         self._offsets = offsets
+
+
+def complain(loop: asyncio.AbstractEventLoop, whose: str, fault: Exception) -> None:
+    """Report what a caller's own code raised, as event loops do."""
+    loop.call_exception_handler({"message": f"{whose} raised", "exception": fault})
 
 
 _ONE_ROW = np.zeros(1, np.int32)

@@ -8,19 +8,18 @@ itself.
 import threading
 import time
 
-from goqueue.base.fast_path import fast_path
-from goqueue.base.units import NS_PER_US
+from goqueue.base.errors import GoQueueError
 from goqueue.client.blocking.brief import brief
 from goqueue.client.blocking.link import BlockingLink
 from goqueue.client.blocking.sender import BlockingSender
 from goqueue.client.producer.options import ProducerOptions
-from goqueue.client.producer.packing import FIRST_ROW, Packing, draft_of
+from goqueue.client.producer.packing import Packing
+from goqueue.client.producer.pile import Moment
+from goqueue.client.producer.single import Single, single_of
 from goqueue.client.producer.sizes import size_of
 from goqueue.client.producer.special import PublishFields, extra_of, special_of
 from goqueue.client.protocol.outbox import Batch, Outbox
-from goqueue.client.protocol.outcome import Outcome, Part, Place
-from goqueue.core.record.row import PackedRows
-from goqueue.core.record.stamp import REFUSED_OFFSET
+from goqueue.client.protocol.outcome import Place
 
 
 class Publisher:
@@ -38,7 +37,7 @@ class Publisher:
         self._options = options
         self._link = link
         self._packing = Packing(partitions, None, turn=time.monotonic_ns() % partitions)
-        outbox = Outbox[_One](acks=options.acks, in_flight_max=1, on_settled=lambda _: None)
+        outbox = Outbox[Single](acks=options.acks, in_flight_max=1, on_settled=lambda _: None)
         self._sender = BlockingSender(link, outbox, is_limited=True)
         self._number = 0
         # Held by the thread whose turn it is; only who closes waits for it.
@@ -70,56 +69,20 @@ class Publisher:
         self._sender.is_closed = True
         self._link.close()
 
-    @fast_path(
-        of="Gatherer.send, SendFuture.result",
-        bench="latency",
-        test="tests/client/test_fast_sends.py",
-    )
     def publish(self, value: bytes | None, key: bytes | None, fields: PublishFields) -> Place:
         """Publish a message and return where it is, or raise why it is not."""
-        size_of(value, key)
-        extra = None
+        size, packing = size_of(value, key), self._packing
+        moment: Moment = time.time_ns()
         if fields:
-            partitions = self._packing.partitions
+            partitions = packing.partitions
             extra, _ = extra_of(special_of(fields), partitions=partitions, is_in_transaction=False)
-        time_us = time.time_ns() // NS_PER_US
-        if extra is not None and extra.timestamp_us is not None:
-            time_us = extra.timestamp_us
-        draft = draft_of(value, key, time_us=time_us, extra=extra)
-        part = Part(self._packing.partition_of(key, extra), FIRST_ROW, PackedRows([draft]))
-        one = _One(self._topic)
+            moment = (time.time_ns(), extra)
+        single = single_of(self._topic, packing, value, key, moment=moment, size=size)
         self._number += 1
         deadline = time.monotonic() + self._options.delivery_timeout_ms / 1_000
         # One request at a time: when there is room for the next, this one is settled.
-        self._sender.submit([Batch(one, part, number=self._number, deadline=deadline)])
-        return one.place(time_us)
-
-
-class _One:
-    """One message, and what became of it."""
-
-    __slots__ = ("_outcome", "topic")
-
-    def __init__(self, topic: str) -> None:
-        self.topic = topic
-        self._outcome: Outcome | None = None
-
-    def settle(self, outcome: Outcome) -> bool:
-        """Take what became of it."""
-        self._outcome = outcome
-        return True
-
-    def place(self, time_us: int) -> Place:
-        """Return where it is, or raise why it is not."""
-        outcome = self._outcome
-        assert outcome is not None, "settled"
-        if outcome.error is not None:
-            raise brief(outcome.error)
-        partition, offset, durability = outcome.partition, outcome.base_offset, outcome.durability
-        if not outcome.repeats:
-            is_duplicate = outcome.is_duplicate
-            return Place(self.topic, partition, offset, time_us, durability, is_duplicate)
-        repeat = outcome.repeats[0]
-        if repeat.offset == REFUSED_OFFSET:
-            raise outcome.refusal(0)
-        return Place(self.topic, repeat.partition, repeat.offset, time_us, durability, True)  # noqa: FBT003 - a repeat
+        self._sender.submit([Batch(single, single.part, number=self._number, deadline=deadline)])
+        try:
+            return single.result()
+        except GoQueueError as error:
+            raise brief(error) from None

@@ -3,11 +3,11 @@
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from goqueue.base.errors import DeadlineExceededError, GoQueueError
 from goqueue.client.aio.link import Link
-from goqueue.client.producer.pile import Pile
+from goqueue.client.producer.single import Sent
 from goqueue.client.protocol.exchange import Answer
 from goqueue.client.protocol.outbox import Batch, Outbox, Pause
 from goqueue.wire import calls
@@ -16,14 +16,28 @@ from goqueue.wire.packet import Operation
 INIT_SECONDS_MAX: Final = 5.0
 
 
+class _Request(NamedTuple):
+    """Batches under way, and how long their answer may take."""
+
+    batches: list[Batch[Sent]]
+    deadline: float
+    seconds: float
+
+
 class Sender:
     """Sends the batches of one producer. Runs in the event loop."""
 
-    def __init__(self, link: Link, outbox: Outbox[Pile]) -> None:
+    def __init__(self, link: Link, outbox: Outbox[Sent]) -> None:
         self._link = link
         self._outbox = outbox
         outbox.on_change = self._changed
-        self._under_way: dict[asyncio.Future[Answer], list[Batch[Pile]]] = {}
+        self._under_way: dict[int, _Request] = {}
+        """By their number, in the order they were sent."""
+        self._number = 0
+        self._tasks: dict[int, asyncio.Task[Answer]] = {}
+        """Requests that wait for a connection."""
+        self._late: asyncio.TimerHandle | None = None
+        """Rings when an answer may be late: not set anew for each request."""
         self._introducing: asyncio.Task[Answer] | None = None
         self._resuming: asyncio.TimerHandle | None = None
         self._idle = asyncio.Event()
@@ -39,7 +53,7 @@ class Sender:
         """Tell whether a request could go out at once."""
         return self._outbox.has_slot
 
-    def submit(self, batches: list[Batch[Pile]]) -> None:
+    def submit(self, batches: list[Batch[Sent]]) -> None:
         """Queue the batches of one pile; they go out in one request."""
         self._outbox.submit(batches)
         self._idle.clear()
@@ -63,8 +77,11 @@ class Sender:
             self._resuming.cancel()
         if self._introducing is not None:
             self._introducing.cancel()
-        for request in self._under_way:
-            request.cancel()
+        if self._late is not None:
+            self._late.cancel()
+        self._under_way.clear()
+        for task in list(self._tasks.values()):
+            task.cancel()
 
     def _changed(self) -> None:
         self._news.set()
@@ -88,34 +105,49 @@ class Sender:
         if self._outbox.has_slot:
             self.on_slot()
 
-    def _send(self, batches: list[Batch[Pile]]) -> None:
+    def _send(self, batches: list[Batch[Sent]]) -> None:
         loop = asyncio.get_running_loop()
-        request: asyncio.Future[Answer] | None = None
-        late: asyncio.TimerHandle | None = None
-        seconds = self._outbox.seconds_left(batches, loop.time())
+        now = loop.time()
+        seconds = self._outbox.seconds_left(batches, now)
+        self._number = number = self._number + 1
+        self._under_way[number] = _Request(batches, now + seconds, seconds)
         # Without a task, which costs more than the rest; but who waits for a connection came first.
-        if seconds > 0 and self._link.is_ready and not self._has_task:
+        if seconds > 0 and self._link.is_ready and not self._tasks:
             try:
-                request = self._link.begin(Operation.PRODUCE, *self._outbox.content(batches))
-            except Exception:  # noqa: BLE001 - it fails again in a task, which tells everybody
-                request = None
+                header, payload = self._outbox.content(batches)
+                self._link.begin(
+                    Operation.PRODUCE, header, payload, partial(self._answered, number)
+                )
+            except Exception:  # noqa: BLE001, S110 - it fails again in a task, which tells everybody
+                pass
             else:
-                late = loop.call_later(seconds, self._is_late, request, seconds)
-        if request is None:
-            request = loop.create_task(self._request(batches))
-        self._under_way[request] = batches
-        request.add_done_callback(partial(self._answered, late))
+                if self._late is None or self._late.when() > now + seconds:
+                    self._watch(now + seconds)
+                return
+        task = loop.create_task(self._request(batches))
+        self._tasks[number] = task
+        task.add_done_callback(partial(self._task_over, number))
 
-    @property
-    def _has_task(self) -> bool:
-        return any(isinstance(one, asyncio.Task) for one in self._under_way)
+    def _watch(self, deadline: float) -> None:
+        if self._late is not None:
+            self._late.cancel()
+        self._late = asyncio.get_running_loop().call_at(deadline, self._look_for_late)
 
-    def _is_late(self, request: asyncio.Future[Answer], seconds: float) -> None:
-        if not request.done():
-            request.set_exception(_no_answer(seconds))
+    def _look_for_late(self) -> None:
+        """Give up the connection if an answer is late; look again when the next one would be."""
+        self._late = None
+        now = asyncio.get_running_loop().time()
+        sent = {number: one for number, one in self._under_way.items() if number not in self._tasks}
+        late = {number: one for number, one in sent.items() if one.deadline <= now}
+        if late:
             self._link.drop()
+        for number, one in late.items():
+            self._answered(number, _no_answer(one.seconds))
+        waiting = [one.deadline for number, one in sent.items() if number not in late]
+        if waiting and self._late is None:
+            self._watch(min(waiting))
 
-    async def _request(self, batches: list[Batch[Pile]]) -> Answer:
+    async def _request(self, batches: list[Batch[Sent]]) -> Answer:
         """Send in a task: a connection has to be made first, or the time is over already."""
         if self._outbox.fatal is not None:
             raise self._outbox.fatal
@@ -129,16 +161,25 @@ class Sender:
             self._link.drop()
             raise _no_answer(seconds) from error
 
-    def _answered(self, late: asyncio.TimerHandle | None, request: asyncio.Future[Answer]) -> None:
-        if late is not None:
-            late.cancel()
-        batches = self._under_way.pop(request)
-        if not request.cancelled():
-            now, error = asyncio.get_running_loop().time(), request.exception()
-            if error is None:
-                self._outbox.answered(batches, request.result(), now)
-            else:
-                self._outbox.failed(batches, _as_ours(error), now)
+    def _task_over(self, number: int, task: asyncio.Task[Answer]) -> None:
+        self._tasks.pop(number, None)
+        if task.cancelled():
+            self._under_way.pop(number, None)
+            self._pump()
+            return
+        error = task.exception()
+        self._answered(number, task.result() if error is None else _as_ours(error))
+
+    def _answered(self, number: int, answer: Answer | GoQueueError) -> None:
+        request = self._under_way.pop(number, None)
+        if request is None:
+            # It was late, or everything was given up.
+            return
+        now = asyncio.get_running_loop().time()
+        if isinstance(answer, GoQueueError):
+            self._outbox.failed(request.batches, answer, now)
+        else:
+            self._outbox.answered(request.batches, answer, now)
         self._pump()
 
     async def _ask_identity(self, header: calls.InitProducer) -> Answer:

@@ -12,6 +12,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
+import msgspec
+
 from goqueue.base.errors import (
     ClosedError,
     ConnectionLostError,
@@ -34,12 +36,13 @@ from goqueue.client.protocol.exchange import (
     Answer,
     decode,
 )
-from goqueue.client.protocol.outcome import Outcome, Part
-from goqueue.core.record.batch import PackedBatch
-from goqueue.core.record.row import PackedRows
+from goqueue.client.protocol.outcome import Outcome, Packed, Part
 from goqueue.core.record.stamp import ProducerStamp
 from goqueue.wire import calls
+from goqueue.wire.complaint import HEADER_FAULTS
 from goqueue.wire.packet import Buffer
+
+_decode_produced: Final = msgspec.msgpack.Decoder(calls.Produced).decode
 
 ANSWER_SECONDS_MAX: Final = 30.0
 """A connection on which a request stays unanswered for longer is given up for another."""
@@ -262,7 +265,7 @@ class Outbox(Generic[OwnerType]):
             payload += frames
         return self._produce(batches, parts), payload
 
-    def _frames(self, packed: PackedBatch | PackedRows, stamp: ProducerStamp) -> Sequence[Buffer]:
+    def _frames(self, packed: Packed, stamp: ProducerStamp) -> Sequence[Buffer]:
         return (packed.frame(stamp),)
 
     def _produce(
@@ -350,13 +353,16 @@ class Outbox(Generic[OwnerType]):
         self, batches: Sequence[Batch[OwnerType]], produced: calls.Produced, now: float
     ) -> None:
         errors: list[GoQueueError | None] = []
+        has_failed = False
         for batch, part in zip(batches, produced.parts, strict=True):
             if part.failure is None:
                 self._place(batch, part, produced.durability)
                 errors.append(None)
             else:
+                has_failed = True
                 errors.append(from_code(part.failure.code, part.failure.message))
-        self._sort_out(batches, errors, now)
+        if has_failed:
+            self._sort_out(batches, errors, now)
 
     def _sort_out(
         self,
@@ -443,7 +449,11 @@ class Outbox(Generic[OwnerType]):
 
 
 def _produced(answer: Answer, count: int) -> calls.Produced:
-    produced = decode(answer.header, calls.Produced)
+    try:
+        produced = _decode_produced(answer.header)
+    except HEADER_FAULTS:
+        # Read once more, for words that say what is wrong with it.
+        produced = decode(answer.header, calls.Produced)
     if len(produced.parts) != count:
         raise ProtocolError(f"the reply tells of {len(produced.parts)} batches, not of {count}")
     return produced

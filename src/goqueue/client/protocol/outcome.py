@@ -9,9 +9,12 @@ import numpy as np
 from goqueue.base.errors import GoQueueError, SchemaViolationError
 from goqueue.core.record.batch import PackedBatch
 from goqueue.core.record.row import PackedRows
+from goqueue.core.record.single_row import PackedRow
 from goqueue.wire.calls import RepeatPart
 
 Numbers = np.ndarray[Any, Any]
+Packed = PackedBatch | PackedRows | PackedRow
+"""Messages of one partition, to be stamped and sent."""
 
 
 class Extra(msgspec.Struct, frozen=True, gc=False):
@@ -41,7 +44,7 @@ class Part(NamedTuple):
 
     partition: int
     rows: Numbers
-    packed: PackedBatch | PackedRows
+    packed: Packed
 
 
 class Outcome(msgspec.Struct, frozen=True):

@@ -10,7 +10,7 @@ from time import time_ns
 from goqueue.base.errors import GoQueueError
 from goqueue.base.units import NS_PER_MS
 from goqueue.client.producer.gatherer import Gatherer
-from goqueue.client.producer.pile import Pile
+from goqueue.client.producer.single import Sent
 from goqueue.client.protocol.tx_outbox import TxOutbox
 from goqueue.wire.calls import ProducerIdentity
 
@@ -18,10 +18,10 @@ from goqueue.wire.calls import ProducerIdentity
 class TxGatherer(Gatherer):
     """Gathers messages of transactions for one topic."""
 
-    outbox_type = TxOutbox[Pile]
+    outbox_type = TxOutbox[Sent]
     linger_ms_min = 50
     """A pile waits at least so long for the commit, which is what gets messages out."""
-    _outbox: TxOutbox[Pile]
+    _outbox: TxOutbox[Sent]
 
     def open(self, transaction: int, identity: ProducerIdentity) -> None:
         """Take messages, which belong to a transaction of somebody."""
