@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from goqueue.base.errors import GoQueueError
@@ -13,9 +14,11 @@ from goqueue.core.record.batch import pack_batch
 from goqueue.core.record.columns import build_batch
 from goqueue.core.record.message import Draft
 from goqueue.core.record.repack import ROWS_AS_BATCH_MIN, frame_drafts
+from goqueue.core.record.single_row import encode_single_row
 from goqueue.core.record.stamp import NO_STAMP
 from goqueue.runtime.log.draft_shares import DRAFT_OVERHEAD_BYTES
 from goqueue.runtime.log.places import outcomes_of
+from goqueue.runtime.log.published import Published
 from goqueue.runtime.log.topic import Topic
 
 Outcome = tuple[PartitionId, Offset] | GoQueueError
@@ -34,6 +37,8 @@ async def publish_plain(
     timestamp_us: int,
 ) -> Sequence[Outcome]:
     """Publish messages of one time; return where each went or why it did not."""
+    if len(values) == 1:
+        return await _publish_one(grant, topic, keys[0], values[0], timestamp_us)
     size = sum(map(len, values)) + sum(len(key) for key in keys if key)
     if size + len(values) * DRAFT_OVERHEAD_BYTES > PLAIN_BYTES_MAX:
         drafts = _drafts(keys, values, timestamp_us)
@@ -62,6 +67,40 @@ async def publish_plain(
         for row, result in zip(rows, outcome, strict=True):
             results[row] = result
     return [result for result in results if result is not None]
+
+
+async def _publish_one(
+    grant: Grant, topic: Topic, key: bytes | None, value: bytes, timestamp_us: int
+) -> Sequence[Outcome]:
+    """Publish a message with others of the same moment, if nothing else is to be considered."""
+    (partition,) = topic.choose_all([key])
+    if key and value:
+        frame = encode_single_row(value, key, timestamp_us, NO_STAMP)
+    else:
+        frame = _frame([key], [value], timestamp_us)
+    view = memoryview(frame)
+    published: Published | GoQueueError | bool | None
+    published = topic.small.publish_at_once(grant, partition, view)
+    if published is None:
+        waiting: asyncio.Future[Published | GoQueueError]
+        waiting = asyncio.get_running_loop().create_future()
+        published = topic.small.begin(grant, partition, view, partial(_resolve, waiting))
+        if published is True:
+            published = await waiting
+    try:
+        if isinstance(published, bool):
+            published = await topic.publish(grant, partition, view)
+    except GoQueueError as error:
+        published = error
+    return [published] if isinstance(published, GoQueueError) else outcomes_of(published, 1)
+
+
+def _resolve(
+    waiting: asyncio.Future[Published | GoQueueError], outcome: Published | GoQueueError
+) -> None:
+    # Who was cancelled does not wait any more.
+    if not waiting.done():
+        waiting.set_result(outcome)
 
 
 async def _publish(

@@ -4,9 +4,13 @@ Shape: calculator. A part that is written down goes before a parameter in the sa
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Generic, NamedTuple, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 T = TypeVar("T")
+
+KNOWN_MAX: Final = 512
+KNOWN_CHARACTERS_MAX: Final = 512
+"""So many paths of so many characters are remembered with what they lead to."""
 
 
 class _Place(Generic[T]):
@@ -35,6 +39,8 @@ class Routes(Generic[T]):
 
     def __init__(self) -> None:
         self._root: _Place[T] = _Place()
+        self._known: dict[str, Found[T]] = {}
+        """Where paths led that were asked for before; bounded, as anybody may ask for any path."""
 
     def add(self, path: str, target: T) -> None:
         """Let a path, whose parameters are written ``{name}``, lead somewhere."""
@@ -48,15 +54,24 @@ class Routes(Generic[T]):
             else:
                 place = place.by_name.setdefault(part, _Place())
         assert place.target is None, "a path leads to one place"
+        self._known.clear()
         place.target, place.names = target, tuple(names)
 
     def find(self, path: str) -> Found[T] | None:
         """Return what a path leads to, or None."""
+        known = self._known.get(path)
+        if known is not None:
+            return known
         values: list[str] = []
         place = _walk(self._root, path.split("/"), 0, values)
         if place is None or place.target is None:
             return None
-        return Found(place.target, dict(zip(place.names, values, strict=True)))
+        found = Found(place.target, dict(zip(place.names, values, strict=True)))
+        if len(path) <= KNOWN_CHARACTERS_MAX:
+            if len(self._known) >= KNOWN_MAX:
+                self._known.clear()
+            self._known[path] = found
+        return found
 
 
 def _walk(
