@@ -19,6 +19,7 @@ DECIDERS = {
     "Registry": "core/schemas/registry.py",
     "Subject": "core/schemas/subject.py",
     "RedriveBook": "core/dlq/redrive.py",
+    "RecurringSchedule": "core/recurring/recurring.py",
 }
 CHANGING = ("__init__", "apply", "restore")
 """These may change a decider, and the private methods that only they call."""

@@ -30,6 +30,8 @@ def _value(kind: inspect.Type) -> Any:
             made = max(kind.ge or 0, 1)
         case inspect.DictType():
             made = {}
+        case inspect.BytesType():
+            made = TEXT.encode()
         case inspect.BoolType():
             made = False
         case _:

@@ -29,6 +29,7 @@ class ResourceKind(StrEnum):
     GROUP = "group"
     SUBJECT = "subject"
     TRANSACTION = "transaction"
+    SCHEDULE = "schedule"
     CLUSTER = "cluster"
 
 
@@ -62,6 +63,15 @@ class Deed(StrEnum):
     FIND_DELAYED = "find_delayed", Permission.DESCRIBE, ResourceKind.TOPIC
     CANCEL_DELAYED = "cancel_delayed", Permission.WRITE, ResourceKind.TOPIC
     RESCHEDULE_DELAYED = "reschedule_delayed", Permission.WRITE, ResourceKind.TOPIC
+
+    # Recurring schedules. Who makes one publishes by it, so the topic counts.
+    CREATE_SCHEDULE = "create_schedule", Permission.WRITE, ResourceKind.TOPIC
+    LIST_SCHEDULES = "list_schedules", Permission.DESCRIBE, ResourceKind.SCHEDULE
+    DESCRIBE_SCHEDULE = "describe_schedule", Permission.DESCRIBE, ResourceKind.SCHEDULE
+    PAUSE_SCHEDULE = "pause_schedule", Permission.ALTER, ResourceKind.SCHEDULE
+    RESUME_SCHEDULE = "resume_schedule", Permission.ALTER, ResourceKind.SCHEDULE
+    TRIGGER_SCHEDULE = "trigger_schedule", Permission.WRITE, ResourceKind.SCHEDULE
+    DELETE_SCHEDULE = "delete_schedule", Permission.DELETE, ResourceKind.SCHEDULE
 
     # Consumer groups.
     JOIN_GROUP = "join_group", Permission.READ, ResourceKind.GROUP

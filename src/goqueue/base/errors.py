@@ -279,6 +279,30 @@ class DelayedFullError(GoQueueError):
     retryable = True
 
 
+class DelayConflictError(GoQueueError):
+    """A message of this ``delay_id`` waits already, and was not to be replaced."""
+
+    code = "delay_conflict"
+
+
+class ScheduleNotFoundError(GoQueueError):
+    """No such recurring schedule."""
+
+    code = "schedule_not_found"
+
+
+class ScheduleExistsError(GoQueueError):
+    """A recurring schedule of this name exists."""
+
+    code = "schedule_exists"
+
+
+class SchedulesFullError(GoQueueError):
+    """There are as many recurring schedules as there may be, or their messages are as large."""
+
+    code = "schedules_full"
+
+
 class RedriveActiveError(GoQueueError):
     """Another redrive or purge of the same dead letters is still running."""
 

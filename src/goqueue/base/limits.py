@@ -82,6 +82,57 @@ RESCHEDULED_MAX: Final = 100_000
 DELAYED_PAGE_MAX: Final = 1_000
 """Most delayed messages listed in one reply."""
 
+DELAYED_PREVIEW_BYTES_MAX: Final = 64
+"""What a list shows of the key and of the value of a delayed message; the rest is cut off."""
+
+SCHEDULES_MAX: Final = 10_000
+"""Most recurring schedules of one broker: each is held in memory."""
+
+SCHEDULE_VALUE_BYTES_MAX: Final = 64 * KiB
+"""Largest value a schedule publishes: it is part of its state, which snapshots repeat."""
+
+SCHEDULES_BYTES_MAX: Final = 64 * MiB
+"""Values, keys and headers of all schedules together: they are held in memory."""
+
+SCHEDULE_CRON_CHARACTERS_MAX: Final = 256
+"""Longest cron line."""
+
+SCHEDULE_ZONE_CHARACTERS_MAX: Final = 64
+"""Longest name of a time zone; the longest there is has half of that."""
+
+SCHEDULE_EVERY_MS_MIN: Final = SECOND_MS
+"""Shortest interval of a schedule: each tick takes two syncs."""
+
+SCHEDULE_EVERY_MS_MAX: Final = 366 * DAY_MS
+"""Longest interval of a schedule: a leap year."""
+
+SCHEDULE_LATE_MS_MAX: Final = 10 * SECOND_MS
+"""A tick looked at later than this has been missed, if missed ones are skipped."""
+
+SCHEDULE_SET_BACK_MS_MAX: Final = 2 * DAY_MS
+"""How long a cron schedule waits for a wall clock that was set back to reach its last tick again;
+set back by more, the clock was wrong before, and the schedule goes on from where it is now."""
+
+SCHEDULE_MISSED_PUBLISHED_MAX: Final = 1_000
+"""Missed ticks that ``missed=all`` makes up for at once, the latest ones."""
+
+SCHEDULE_MISSED_COUNTED_MAX: Final = 1_000
+"""Missed ticks of a cron line counted for one absence: each takes 20 µs. Beyond, the count of
+missed ticks is at least this."""
+
+SCHEDULES_PAGE_MAX: Final = 1_000
+"""Most schedules listed in one reply."""
+
+SCHEDULE_TICKS_SHOWN: Final = 5
+"""Next ticks a description of a schedule lists."""
+
+SCHEDULE_RUNS_MAX: Final = 256
+"""Schedules that publish at the same moment; others wait for their turn."""
+
+SCHEDULE_BACKOFF_MS_MIN: Final = SECOND_MS
+SCHEDULE_BACKOFF_MS_MAX: Final = 60 * SECOND_MS
+"""Pauses before a tick that could not be published is tried again; they double."""
+
 HIDDEN_RANGES_MAX: Final = 10_000
 """Ranges of hidden offsets one reply names; a reply that would need more ends earlier."""
 
@@ -448,6 +499,10 @@ assert REDRIVES_KEPT_MAX * REDRIVE_RUNS_MAX * 2 * 9 < VALUE_BYTES_MAX, "a snapsh
 assert MOVE_MESSAGES_MAX <= BATCH_ROWS_MAX
 assert MOVE_BYTES_MAX + FRAME_BYTES_MAX < SEGMENT_BYTES
 assert MOVE_BACKOFF_MS_MIN < MOVE_BACKOFF_MS_MAX
+assert SCHEDULE_BACKOFF_MS_MIN < SCHEDULE_BACKOFF_MS_MAX
+assert SCHEDULE_VALUE_BYTES_MAX + HEADERS_BYTES_MAX < HTTP_BODY_BYTES_MAX
+assert SCHEDULE_VALUE_BYTES_MAX < SCHEDULES_BYTES_MAX
+assert SCHEDULE_EVERY_MS_MIN < SCHEDULE_LATE_MS_MAX < SCHEDULE_EVERY_MS_MAX
 assert TX_TIMEOUT_MS <= TX_TIMEOUT_MS_MAX
 assert SEGMENT_BYTES < 2 * GiB
 assert SCHEMA_BYTES_MAX < SCHEMA_BODY_BYTES_MAX <= VALUE_BYTES_MAX

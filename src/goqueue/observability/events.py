@@ -59,6 +59,13 @@ class LogEvent(StrEnum):
     GROUP_STATE_NOT_PERSISTED = "group state not persisted"
     GROUP_SWEEP_CRASHED = "group expiry crashed"
 
+    SCHEDULE_CREATED = "schedule created"
+    SCHEDULE_DELETED = "schedule deleted"
+    SCHEDULE_STALLED = "ticks of a schedule not published, will retry"
+    SCHEDULE_RECOVERED = "ticks of a schedule are published again"
+    SCHEDULE_CRASHED = "publishing the ticks of a schedule crashed"
+    TICK_REFUSED = "tick of a schedule refused by its topic"
+
     DEAD_LETTER_MOVE_FAILED = "dead letters not moved, will retry"
     DEAD_LETTER_MOVE_CRASHED = "moving dead letters crashed"
     DEAD_LETTERS_EXPIRED = "dead letters expired before they were moved"

@@ -36,6 +36,7 @@ from goqueue.runtime.log.topic_opening import TopicOpening
 from goqueue.runtime.maintenance import Maintenance
 from goqueue.runtime.meta_journal import MetaJournal
 from goqueue.runtime.queue.consume import Consumption
+from goqueue.runtime.recurring.schedules import Schedules
 from goqueue.runtime.schedule.delays import Delays
 from goqueue.runtime.schemas.rejects import Rejects
 from goqueue.runtime.schemas.schema_gate import SchemaGate
@@ -109,6 +110,7 @@ class Broker:
             metrics=TxMetrics(self.metrics),
         )
         self.delays = Delays(self.topic, self._topics, self.state, self.clock)
+        self.schedules = Schedules(self.state, self.topic, clock=self.clock, metrics=self.metrics)
         mover = Mover(self.topic, self.clock)
         meter = DlqMeter(self.metrics)
         self.dead_letters = DeadLetters(self, mover=mover, clock=self.clock, meter=meter)
@@ -140,6 +142,7 @@ class Broker:
             self.groups,
             self.consume.ledgers,
             self.delays,
+            self.schedules,
             self.redrives,
             self.dead_letters,
             self.transactions,
@@ -201,6 +204,7 @@ class Broker:
         self.consume.ledgers.on_doomed(self.dead_letters.take)
         for partition in self.state.partitions:
             self.redrives.resume(partition)
+        self.schedules.start()
         self._is_started = True
         log.info(LogEvent.BROKER_STARTED, topics=len(self._topics), data_dir=self.config.data_dir)
 
@@ -222,6 +226,7 @@ class Broker:
         for partition in self.state.partitions:
             self.consume.ledgers.load(partition)
             self.redrives.load(partition)
+            self.schedules.load(partition)
         skip_lost_tails(self._topics, self.consume.ledgers, self.redrives)
         for partition in self._tx_state.partitions:
             self.transactions.load(partition)
@@ -255,6 +260,7 @@ class Broker:
             host.close(ShuttingDownError("the broker is stopping"))
         self.schemas.stop()
         await self.compactor.stop()
+        await self.schedules.stop()
         await self.dead_letters.stop()
         await self.redrives.stop()
         await self.groups.stop()
@@ -324,6 +330,7 @@ class Broker:
 
     def _topic_created(self, topic: Topic) -> None:
         self.groups.recount(topic.record.name)
+        self.schedules.topic_created(topic.record.name)
 
     def _topic_deleted(self, name: TopicName, topic: Topic | None) -> None:
         if topic is not None:

@@ -1,9 +1,9 @@
 """Which state partitions are here: all after a start; any may be unloaded and loaded again.
 
-What is decided about a name (a group, a transactional id, a topic's delays and dead letters, the
-schemas) is decided where its state partition is loaded. Unloading refuses first, in one step; then
-what was begun is ended and what was written becomes durable, so that whoever loads the partition
-next finds all of it. Loading is what a start does, for one partition.
+What is decided about a name (a group, a transactional id, a topic's delays and dead letters, a
+schedule, the schemas) is decided where its state partition is loaded. Unloading refuses first, in
+one step; then what was begun is ended and what was written becomes durable, so that whoever loads
+the partition next finds all of it. Loading is what a start does, for one partition.
 """
 
 import asyncio
@@ -15,6 +15,7 @@ from goqueue.runtime.dlq.dead_letters import DeadLetters
 from goqueue.runtime.dlq.redrive import Redrives
 from goqueue.runtime.groups.groups import Groups
 from goqueue.runtime.queue.ledgers import Ledgers
+from goqueue.runtime.recurring.schedules import Schedules
 from goqueue.runtime.schedule.delays import Delays
 from goqueue.runtime.state_log import StateLog
 from goqueue.runtime.tx.transactions import Transactions
@@ -29,6 +30,7 @@ class QueueState(NamedTuple):
     groups: Groups
     ledgers: Ledgers
     delays: Delays
+    schedules: Schedules
     redrives: Redrives
     dead_letters: DeadLetters
     transactions: Transactions
@@ -39,6 +41,7 @@ class QueueState(NamedTuple):
         self.delays.load(partition)
         self.ledgers.load(partition)
         self.redrives.load(partition)
+        self.schedules.load(partition)
         self.groups.follow(partition)
         self.redrives.resume(partition)
         # A transaction may have ended that holds messages of a ledger here.
@@ -49,7 +52,7 @@ class QueueState(NamedTuple):
         self.groups.unload(partition)
         ended = self.dead_letters.drop(self.ledgers.unload(partition))
         self.delays.unload(partition)
-        return ended + self.redrives.unload(partition)
+        return ended + self.schedules.unload(partition) + self.redrives.unload(partition)
 
 
 class Hosts(Protocol):

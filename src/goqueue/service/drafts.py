@@ -3,7 +3,6 @@
 A batch is refused as a whole, so what can be wrong with one message is found here.
 """
 
-import binascii
 from typing import Final, NamedTuple
 
 import msgspec
@@ -30,7 +29,7 @@ from goqueue.runtime.clock import Clock
 from goqueue.runtime.log.topic import Topic
 from goqueue.runtime.schedule.delays import check_delay
 from goqueue.wire.http.delayed import read_delay_ms, read_deliver_at_us
-from goqueue.wire.http.messages import BASE64, TEXT, PublishMessage, PublishPlain
+from goqueue.wire.http.messages import PublishMessage, PublishPlain, read_bytes
 from goqueue.wire.times import parse_time_us
 
 TRACEPARENT: Final = HEADER.encode()
@@ -112,8 +111,8 @@ def draft_one(message: PublishMessage, *, now: Now, caller: bytes | None = None)
     priority = Priority.NORMAL
     if message.priority is not None:
         priority = parse_priority(message.priority)
-    key = _bytes("key", message.key, message.key_encoding) if message.key else None
-    value = _bytes("value", message.value, message.encoding)
+    key = read_bytes("key", message.key, message.key_encoding) if message.key else None
+    value = read_bytes("value", message.value, message.encoding)
     if key is not None and len(key) > KEY_BYTES_MAX:
         raise TooLargeError(f"key: {len(key)} bytes; the limit is {KEY_BYTES_MAX}")
     if len(value) > VALUE_BYTES_MAX:
@@ -135,17 +134,6 @@ def draft_one(message: PublishMessage, *, now: Now, caller: bytes | None = None)
     )
 
 
-def _bytes(field: str, text: str, encoding: str | None) -> bytes:
-    if encoding is None or encoding == TEXT:
-        return text.encode()
-    if encoding != BASE64:
-        raise InvalidRequestError(f'encoding of {field}: must be "base64" or "text"')
-    try:
-        return binascii.a2b_base64(text, strict_mode=True)
-    except ValueError as error:
-        raise InvalidRequestError(f"{field}: invalid base64: {error}") from error
-
-
 def read_caller(text: bytes | None) -> bytes | None:
     """Return the traceparent of a request; one that is malformed counts as absent."""
     return text if text is not None and parse_traceparent(text) is not None else None
@@ -154,7 +142,7 @@ def read_caller(text: bytes | None) -> bytes | None:
 def _headers(message: PublishMessage, caller: bytes | None) -> dict[str, bytes] | None:
     encoding = message.headers_encoding
     given = {
-        name: _bytes("headers", value, encoding)
+        name: read_bytes("headers", value, encoding)
         for name, value in (message.headers or {}).items()
         if value is not None
     }

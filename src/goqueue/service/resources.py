@@ -11,6 +11,7 @@ _FIELDS: Final[dict[ResourceKind, tuple[str, ...]]] = {
     ResourceKind.GROUP: ("group",),
     ResourceKind.SUBJECT: ("subject",),
     ResourceKind.TRANSACTION: ("transactional_id",),
+    ResourceKind.SCHEDULE: ("schedule", "name"),
     ResourceKind.CLUSTER: (),
 }
 

@@ -19,6 +19,7 @@ from goqueue.service.publishing import Publishing
 from goqueue.service.queue import Queue
 from goqueue.service.reading import Reading
 from goqueue.service.receipts import Receipts
+from goqueue.service.schedules import Schedules
 from goqueue.service.schemas import Schemas
 from goqueue.service.stats import Statistics
 from goqueue.service.topics import Topics
@@ -35,6 +36,7 @@ NOUNS = (
     Queue,
     Reading,
     Receipts,
+    Schedules,
     Schemas,
     Statistics,
     Status,
@@ -61,6 +63,7 @@ class Service:
         self.queue = Queue(broker)
         self.reading = Reading(broker)
         self.receipts = Receipts(broker)
+        self.schedules = Schedules(broker)
         self.schemas = Schemas(broker)
         self.stats = Statistics(broker)
         self.status = Status(broker)

@@ -7,6 +7,7 @@ its name, its arguments with their types, what it returns and its docstring.
 from goqueue.client.admin.delayed import AsyncDelays
 from goqueue.client.admin.dlq import AsyncDlq
 from goqueue.client.admin.groups import AsyncGroups
+from goqueue.client.admin.schedules import AsyncSchedules
 from goqueue.client.admin.schemas import AsyncSchemas
 from goqueue.client.admin.topics import AsyncTopics
 from goqueue.client.admin.traces import AsyncTraces
@@ -16,7 +17,15 @@ from goqueue.client.blocking.bridge import BlockingCalls, blocking
 from goqueue.client.blocking.loop_thread import LoopThread
 
 
-class AsyncAdmin(AsyncTopics, AsyncGroups, AsyncDelays, AsyncDlq, AsyncTransactions, AsyncTraces):
+class AsyncAdmin(
+    AsyncTopics,
+    AsyncGroups,
+    AsyncDelays,
+    AsyncSchedules,
+    AsyncDlq,
+    AsyncTransactions,
+    AsyncTraces,
+):
     """Every administration call."""
 
     def __init__(self, link: Link, timeout_s: float) -> None:
@@ -69,6 +78,14 @@ class Admin(BlockingCalls):
     find_delayed = blocking(AsyncDelays.find_delayed)
     cancel_delayed = blocking(AsyncDelays.cancel_delayed)
     reschedule_delayed = blocking(AsyncDelays.reschedule_delayed)
+
+    create_schedule = blocking(AsyncSchedules.create_schedule)
+    list_schedules = blocking(AsyncSchedules.list_schedules)
+    describe_schedule = blocking(AsyncSchedules.describe_schedule)
+    pause_schedule = blocking(AsyncSchedules.pause_schedule)
+    resume_schedule = blocking(AsyncSchedules.resume_schedule)
+    trigger_schedule = blocking(AsyncSchedules.trigger_schedule)
+    delete_schedule = blocking(AsyncSchedules.delete_schedule)
 
     dlq_list = blocking(AsyncDlq.dlq_list)
     dlq_peek = blocking(AsyncDlq.dlq_peek)

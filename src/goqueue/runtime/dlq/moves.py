@@ -14,23 +14,21 @@ from pyroaring import BitMap64
 
 from goqueue.base.errors import GoQueueError, PartitionNotFoundError, TopicNotFoundError
 from goqueue.base.ids import Offset, TopicPartition
-from goqueue.base.units import NS_PER_US, KiB, MiB
+from goqueue.base.units import NS_PER_US, KiB
 from goqueue.core.delivery.events import Event, MoveBegun, Moved
 from goqueue.core.delivery.ledger import Ledger
 from goqueue.core.delivery.runs import runs_of
 from goqueue.core.dlq.names import origin_of
-from goqueue.core.log.scan import Walk
 from goqueue.core.offset_sets import each
 from goqueue.core.record.check import CheckedFrame, check_frames
-from goqueue.core.record.frame import CONTROL
 from goqueue.core.record.message import Draft
-from goqueue.core.record.row import Row, encode_row
+from goqueue.core.record.row import encode_row
 from goqueue.runtime.clock import Clock
+from goqueue.runtime.log.origins import find_origins
 from goqueue.runtime.log.partition import Partition
 from goqueue.runtime.log.topic import Topic
 from goqueue.runtime.tracing.moves import trace_moves
 
-LOOK_BYTES: Final = 1 * MiB
 SLICE_BYTES: Final = 16 * KiB
 
 
@@ -206,25 +204,14 @@ class Mover:
     async def _find(self, hosted: Hosted, target: TopicPartition, offsets: BitMap64) -> BitMap64:
         """Return those of some messages that are in the target."""
         partition = self._topic(target.topic).partition(target.partition)
-        # What is found must not be lost again; and what is committed can be read.
-        await partition.committed()
         dooms = hosted.ledger.dooms
         from_offset = min(
             (dooms[one].from_offset for one in each(offsets) if one in dooms), default=0
         )
         name = hosted.partition.name
         sought = {origin_of(hosted.group, name, Offset(one)): one for one in each(offsets)}
-        found = BitMap64()
-        offset, end = max(from_offset, partition.log.start_offset), partition.log.end_offset
-        while offset < end and len(found) < len(offsets):
-            piece = await partition.read(Offset(offset), end_offset=end, bytes_max=LOOK_BYTES)
-            found |= BitMap64(
-                sought[origin] for origin in _origins(piece.frames) if origin in sought
-            )
-            if piece.next_offset <= offset:
-                break
-            offset = piece.next_offset
-            await asyncio.sleep(0)
+        there = await find_origins(partition, sought, from_offset=from_offset)
+        found = BitMap64(sought[origin] for origin in there)
         return _still_begun(hosted.ledger, found, target)
 
 
@@ -246,15 +233,6 @@ def _slices(frames: Sequence[CheckedFrame]) -> Iterable[list[CheckedFrame]]:
             part, size = [], 0
     if part:
         yield part
-
-
-def _origins(frames: memoryview) -> Iterable[bytes]:
-    for span in Walk(frames):
-        if span.header.is_batch or span.header.flags & CONTROL:
-            continue
-        origin = Row(span.header, frames[span.start : span.end]).origin
-        if origin is not None:
-            yield origin
 
 
 def _begun(ledger: Ledger) -> dict[TopicPartition, BitMap64]:

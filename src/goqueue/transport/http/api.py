@@ -16,6 +16,7 @@ from goqueue.transport.http.poll import PollRoutes
 from goqueue.transport.http.poll_offsets import OffsetRoutes
 from goqueue.transport.http.queue_stats import QueueStatsRoutes
 from goqueue.transport.http.reading import ReadingRoutes
+from goqueue.transport.http.schedules import ScheduleRoutes
 from goqueue.transport.http.schemas import SchemaRoutes
 from goqueue.transport.http.topics import TopicRoutes
 from goqueue.transport.http.traces import TraceRoutes
@@ -35,6 +36,7 @@ def operations(service: Service) -> tuple[Operation, ...]:
         *CooperativeRoutes(service).operations(),
         *TopicRoutes(service).operations(),
         *DelayedRoutes(service).operations(),
+        *ScheduleRoutes(service).operations(),
         *TransactionRoutes(service).operations(),
         *QueueStatsRoutes(service).operations(),
         *DlqRoutes(service).operations(),

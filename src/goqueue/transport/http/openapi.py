@@ -24,6 +24,7 @@ _TAGS: Final = {
     "groups": "Consumer groups: their members, their options and who reads what.",
     "admin": "Looking after topics.",
     "delayed": "Messages that wait for their time.",
+    "schedules": "Messages that are published again and again.",
     "transactions": "Messages that are seen together, or never.",
     "stats": "What waits and what is urgent, in numbers.",
     "dlq": "Dead letters: looking at them, sending them back, throwing them away.",

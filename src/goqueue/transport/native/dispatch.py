@@ -111,6 +111,7 @@ def verbs_of_operations(service: Service) -> Mapping[Operation, Callable[..., An
     topics, groups, queue, tx = service.topics, service.groups, service.queue, service.tx
     delayed, schemas, dlq, traces = service.delayed, service.schemas, service.dlq, service.traces
     return {
+        **_verbs_of_schedules(service),
         Operation.HELLO: service.status.hello,
         Operation.PING: service.status.ping,
         Operation.CREATE_TOPIC: topics.create,
@@ -168,4 +169,17 @@ def verbs_of_operations(service: Service) -> Mapping[Operation, Callable[..., An
         Operation.SEARCH_TRACES: traces.search,
         Operation.TAIL_TRACES: traces.tail,
         Operation.TRACE_STATS: traces.stats,
+    }
+
+
+def _verbs_of_schedules(service: Service) -> Mapping[Operation, Callable[..., Any]]:
+    schedules = service.schedules
+    return {
+        Operation.CREATE_SCHEDULE: schedules.create,
+        Operation.LIST_SCHEDULES: schedules.list_all,
+        Operation.DESCRIBE_SCHEDULE: schedules.describe,
+        Operation.PAUSE_SCHEDULE: schedules.pause,
+        Operation.RESUME_SCHEDULE: schedules.resume,
+        Operation.TRIGGER_SCHEDULE: schedules.trigger,
+        Operation.DELETE_SCHEDULE: schedules.delete,
     }

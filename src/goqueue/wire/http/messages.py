@@ -1,9 +1,11 @@
 """Messages as JSON."""
 
+import binascii
 from typing import Annotated, Final, Literal
 
 import msgspec
 
+from goqueue.base.errors import InvalidRequestError
 from goqueue.wire.http.topics import Int64
 
 BASE64: Final = "base64"
@@ -15,6 +17,18 @@ EncodingText = Annotated[
         description='"base64" for any bytes; text without it.', examples=["base64", "text"]
     ),
 ]
+
+
+def read_bytes(field: str, text: str, encoding: str | None) -> bytes:
+    """Return a part of a message as bytes, or raise naming the field."""
+    if encoding is None or encoding == TEXT:
+        return text.encode()
+    if encoding != BASE64:
+        raise InvalidRequestError(f'encoding of {field}: must be "base64" or "text"')
+    try:
+        return binascii.a2b_base64(text, strict_mode=True)
+    except ValueError as error:
+        raise InvalidRequestError(f"{field}: invalid base64: {error}") from error
 
 
 class PublishMessage(msgspec.Struct, frozen=True, gc=False):

@@ -14,10 +14,12 @@ from goqueue.core.groups.options import BY_KEY, EARLIEST, EXCLUSIVE, LATEST, SHA
 from goqueue.core.groups.rebalance import PROTOCOLS
 from goqueue.core.groups.states import GroupState, Phase
 from goqueue.core.record.message import PRIORITY_NAMES
+from goqueue.core.recurring.spec import Missed
 from goqueue.core.schemas.compatibility import Compatibility
 from goqueue.core.schemas.schema import SchemaType
 from goqueue.core.topics.settings import FSYNC, OS
 from goqueue.wire.http.messages import BASE64, TEXT
+from goqueue.wire.schedule_calls import ACTIVE, PAUSED
 
 Json = dict[str, Any]
 
@@ -44,6 +46,7 @@ def _one_of(values: Iterable[str]) -> Json:
 PATH_PARAMETERS: Final[dict[str, Json]] = {
     "topic": _name(NAME_CHARACTERS_MAX, "Name of the topic."),
     "group": _name(NAME_CHARACTERS_MAX, "Name of the consumer group."),
+    "schedule": _name(NAME_CHARACTERS_MAX, "Name of the recurring schedule."),
     "subject": _name(SUBJECT_CHARACTERS_MAX, "Name of the subject."),
     "partition": _number("Number of the partition, from 0.", form=INT32),
     "offset": _number("Offset of the message in its partition."),
@@ -66,8 +69,9 @@ PATH_PARAMETERS: Final[dict[str, Json]] = {
 }
 
 _MOMENTS: Final = (
-    "created_at", "deliverAt", "deliver_at", "dlq_time", "end_time", "ended_at", "first_delivery",
-    "joined_at", "last_delivery", "last_heartbeat", "last_rebalance_at", "new_deadline",
+    "created_at", "deliverAt", "deliver_at", "dlq_time", "end_time", "ended_at", "error_at",
+    "first_delivery", "joined_at", "last_delivery", "last_heartbeat", "last_rebalance_at",
+    "last_tick", "new_deadline",
     "next_visible_at", "oldest", "original_timestamp", "revocation_deadline", "start_time",
     "started_at", "time", "timestamp", "updated_at",
 )  # fmt: skip
@@ -86,6 +90,7 @@ BY_NAME: Final[dict[str, Json]] = {
     "globalCompatibility": _COMPATIBILITY,
     "headers_encoding": _ENCODING,
     "key_encoding": _ENCODING,
+    "missed": _one_of(Missed),
     "mode": _one_of([EXCLUSIVE, SHARED]),
     "ordering": _one_of([UNORDERED, BY_KEY]),
     "priority": _one_of(PRIORITY_NAMES),
@@ -109,6 +114,8 @@ OF_TYPES: Final[dict[tuple[str, str], Json]] = {
     ("PublishMessage", "timestamp"): _EITHER,
     ("RedriveJob", "kind"): _one_of(redrive.Kind),
     ("RedriveJob", "state"): _one_of(redrive.RedriveState),
+    ("ScheduleShown", "state"): _one_of([ACTIVE, PAUSED]),
+    ("ScheduleSummary", "state"): _one_of([ACTIVE, PAUSED]),
     ("TransactionPublish", "timestamp"): _EITHER,
 }
 
