@@ -50,7 +50,9 @@ def test_list_get_cancel_and_reschedule(cli: Run, topic: str) -> None:
     table = cli("delayed", "list", topic).out.splitlines()
 
     assert len(table) == 4
-    assert table[0].split() == ["PARTITION", "OFFSET", "DELIVER", "AT", "LEFT", "STATE"]
+    assert table[0].split() == (
+        ["PARTITION", "OFFSET", "DELIVER", "AT", "LEFT", "STATE", "DELAY", "ID", "KEY", "PREVIEW"]
+    )
     assert cli("delayed", "cancel", topic, "0:0").out == f"{topic}/0 offset 0 is cancelled\n"
     again = cli("delayed", "cancel", topic, "0:0")
     assert again.code == 1
@@ -82,3 +84,37 @@ def test_what_is_not_understood_is_usage(
 
     assert outcome.code == 2
     assert message in outcome.err
+
+
+def test_a_list_is_safe_to_look_at(cli: Run, topic: str) -> None:
+    """Name, key and value of a stranger are cut off and spelled out; JSON has them for programs."""
+    cli(
+        "produce", topic, "-m", "\x1b[2J" + "v" * 200, "--key", "k\x1b[31m", "--delay", "1h",
+        "--delay-id", "id\x07",
+    )  # fmt: skip
+    table = cli("delayed", "list", topic).out
+    (found,) = cli("delayed", "list", topic, "-o", "json").data
+
+    assert "\x1b" not in table
+    assert "\x07" not in table
+    assert "id\\x07" in table
+    assert "k\\x1b[31m" in table
+    assert "\\x1b[2Jvvv" in table
+    assert max(map(len, table.split())) <= 40
+    assert (found["value_bytes"], found["delay_id"]) == (204, "id\x07")
+
+
+def test_produce_replaces_what_waits(cli: Run, topic: str) -> None:
+    """By an option or a field of a line; a name that is taken is an error where that is asked."""
+    arguments = ("produce", topic, "--delay", "1h", "--delay-id", "n")
+    cli(*arguments, "-m", "a")
+    refused = cli(*arguments, "-m", "b", "--on-conflict", "error")
+    replaced = cli(*arguments, "-m", "c", "--on-conflict", "replace")
+    line = b'{"value": "d", "delay": "1h", "delay_id": "n", "on_conflict": "replace"}\n'
+    by_line = cli("produce", topic, "--json", stdin=line)
+    found = cli("delayed", "list", topic, "-o", "json").data
+
+    assert refused.code == 1
+    assert "delay_conflict" in refused.err
+    assert (replaced.code, by_line.code) == (0, 0)
+    assert [(one["delay_id"], one["preview"]) for one in found] == [("n", "d")]

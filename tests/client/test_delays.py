@@ -9,7 +9,7 @@ import pytest
 
 import goqueue
 from goqueue import aio
-from goqueue.base.errors import DelayedNotFoundError, InvalidRequestError
+from goqueue.base.errors import DelayConflictError, DelayedNotFoundError, InvalidRequestError
 from goqueue.client.protocol.delays import delay_ms_of, due_us
 
 NOW_US = 1_700_000_000_000_000
@@ -171,3 +171,74 @@ def test_an_embedded_broker_hides_too(tmp_path: Path) -> None:
     with goqueue.open(str(tmp_path)) as client:
         assert [message.value for message in client.read("t")] == [b"now"]
         assert [one.offset for one in client.delayed("t")] == [0]
+
+
+def test_a_message_takes_the_place_of_another(client: goqueue.Client, topic: str) -> None:
+    """Sent or published, in batches and alone; a name that is taken may be an error."""
+    with client.producer(topic) as producer:
+        producer.publish(b"a", key=b"k", delay="1h", delay_id="n")
+        place = producer.publish(b"b", delay="1h", delay_id="n", on_conflict="replace")
+        refused = producer.send(b"c", delay="1h", delay_id="n", on_conflict="error")
+        other = producer.send(b"d", delay="1h", delay_id="m", on_conflict="error")
+        with pytest.raises(DelayConflictError, match="delay_id: a message waits as 'n'"):
+            refused.result(60)
+        other.result(60)
+        many = [
+            # One key, so one partition: only there has the order of messages a meaning.
+            producer.send(b"%d" % n, key=b"k", delay="1h", delay_id="n", on_conflict="replace")
+            for n in range(100)
+        ]
+        places = {(one.partition, one.offset) for one in (future.result(60) for future in many)}
+    (found,) = client.find_delayed(topic, id="n")
+
+    assert (found.delay_id, found.preview, found.value_bytes) == ("n", b"99", 2)
+    assert (found.partition, found.offset) in places
+    assert client.find_delayed(topic, place.partition, place.offset)[0].state == "canceled"
+    assert [one.preview for one in client.delayed(topic) if one.delay_id == "m"] == [b"d"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"delay_id": "n", "on_conflict": "maybe"}, "must be one of error, replace"),
+        ({"on_conflict": "replace"}, "needs a delay_id"),
+    ],
+)
+def test_what_is_no_wish_is_refused(
+    client: goqueue.Client, topic: str, fields: dict[str, str], message: str
+) -> None:
+    """Before anything is sent."""
+    with (
+        client.producer(topic) as producer,
+        pytest.raises(InvalidRequestError, match=message),
+    ):
+        producer.send(b"v", delay="1h", **fields)  # type: ignore[arg-type]
+
+
+def test_replacing_is_not_for_transactions(client: goqueue.Client, topic: str) -> None:
+    """What is aborted was never there: it must not have cancelled anything."""
+    producer = client.producer(topic, transactional_id=f"{topic}-tx")
+    with (
+        pytest.raises(InvalidRequestError, match="on_conflict: not in a transaction"),
+        producer.transaction() as tx,
+    ):
+        tx.send(b"v", delay="1h", delay_id="n", on_conflict="replace")  # type: ignore[call-arg]
+
+
+def test_the_other_clients_replace_as_well(address: str, topic: str, tmp_path: Path) -> None:
+    """Asynchronous, and with the broker in the process."""
+
+    async def main() -> None:
+        async with await aio.connect(address) as client, client.producer(topic) as producer:
+            await producer.publish(b"a", delay="1h", delay_id="n")
+            await producer.send(b"b", delay="1h", delay_id="n", on_conflict="replace")
+            (found,) = await client.find_delayed(topic, id="n")
+            assert found.preview == b"b"
+
+    asyncio.run(main())
+    with goqueue.open(tmp_path / "data") as client:
+        client.create_topic("t", partitions=2)
+        with client.producer("t") as producer:
+            producer.publish(b"a", delay="1h", delay_id="n")
+            producer.publish(b"b", delay="1h", delay_id="n", on_conflict="replace")
+        assert [one.preview for one in client.delayed("t")] == [b"b"]

@@ -16,6 +16,8 @@ from tests.sim.workload import (
     BILLS,
     ORDERS,
     PARTITIONS,
+    SCHEDULE,
+    TICKS,
     Biller,
     Consumer,
     History,
@@ -93,6 +95,8 @@ class Scenario:
         await client.create_topic(ORDERS, partitions=PARTITIONS, dedup_window_ms="1h")
         await client.create_topic(ACCOUNTS, partitions=2)
         await client.create_topic(BILLS, partitions=2)
+        await client.create_topic(TICKS, partitions=2)
+        await client.create_schedule(SCHEDULE, TICKS, b"tick", every=1, missed="all")
 
     async def _drain(self) -> None:
         """Wait until every group has settled everything."""
@@ -108,6 +112,7 @@ class Scenario:
         async with await goqueue.aio.connect(ADDRESS) as client:
             await self._judge_orders(client)
             await self._judge_transfers(client)
+            await self._judge_ticks(client)
             if self._billers:
                 await self._judge_bills(client)
         for hosted in self._broker.broker.consume.ledgers:
@@ -142,6 +147,17 @@ class Scenario:
                 self.history.fault(f"{name} was aborted and is visible")
         for name in self.history.committed - sides.keys():
             self.history.fault(f"{name} was committed and is gone")
+
+    async def _judge_ticks(self, client: AsyncClient) -> None:
+        """Every tick that counts as published has its one message."""
+        await client.pause_schedule(SCHEDULE)
+        schedules = self._broker.broker.schedules
+        while schedules.get(SCHEDULE).state.begun is not None:  # noqa: ASYNC110 - virtual time
+            await asyncio.sleep(0.5)
+        state = schedules.get(SCHEDULE).state
+        found = [one.value async for one in client.read(TICKS)]
+        if not len(found) == state.published == state.number > 0:
+            self.history.fault(f"{len(found)} messages of {state.number} ticks: {state}")
 
     async def _judge_bills(self, client: AsyncClient) -> None:
         bills = Counter([(one.value or b"") async for one in client.read(BILLS)])

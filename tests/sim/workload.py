@@ -20,6 +20,8 @@ DELAY_MAX_S = 4.0
 ORDERS = "orders"
 ACCOUNTS = "accounts"
 BILLS = "bills"
+TICKS = "ticks"
+SCHEDULE = "pulse"
 
 
 class History:

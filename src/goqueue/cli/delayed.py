@@ -11,7 +11,9 @@ from goqueue.cli.failure import usage
 from goqueue.cli.message_format import moment
 from goqueue.cli.output import Grid, count, print_data, remark, say
 from goqueue.cli.position import read_time
+from goqueue.cli.preview import preview
 from goqueue.cli.session import Session, add_common_options, command
+from goqueue.cli.terminal import text_of
 from goqueue.cli.topic import TopicArgument
 from goqueue.wire.times import format_time_us
 
@@ -125,10 +127,15 @@ def _show(session: Session, found: "list[Delayed]", empty: str = "nothing to sho
             moment(one.deliver_at_us),
             format_duration_ms(max(one.deliver_at_us - now_us, 0) // US_PER_MS),
             one.state,
+            "-" if one.delay_id is None else preview(one.delay_id),
+            "-" if one.key is None else preview(one.key),
+            "-" if one.preview is None else preview(one.preview, size=one.value_bytes),
         )
         for one in found
     ]
-    columns = (">PARTITION", ">OFFSET", "DELIVER AT", ">LEFT", "STATE")
+    columns = (
+        ">PARTITION", ">OFFSET", "DELIVER AT", ">LEFT", "STATE", "DELAY ID", "KEY", "PREVIEW",
+    )  # fmt: skip
     session.show([_plain(one) for one in found], Grid(columns=columns, rows=rows, empty=empty))
 
 
@@ -139,6 +146,10 @@ def _plain(one: "Delayed") -> dict[str, object]:
         "offset": one.offset,
         "deliver_at": format_time_us(one.deliver_at_us),
         "state": one.state,
+        "delay_id": one.delay_id,
+        "key": None if one.key is None else text_of(one.key),
+        "preview": None if one.preview is None else text_of(one.preview),
+        "value_bytes": one.value_bytes,
     }
 
 

@@ -33,6 +33,7 @@ _FIELDS: Final = (
     "delay",
     "deliver_at",
     "delay_id",
+    "on_conflict",
     "encoding",
     "key_encoding",
     "headers_encoding",
@@ -62,6 +63,7 @@ class Outgoing(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     delay: str | None = None
     deliver_at: datetime | None = None
     delay_id: str | None = None
+    on_conflict: str | None = None
 
     @property
     def is_plain(self) -> bool:
@@ -75,6 +77,7 @@ class Outgoing(msgspec.Struct, frozen=True, gc=False, kw_only=True):
             and self.delay is None
             and self.deliver_at is None
             and self.delay_id is None
+            and self.on_conflict is None
         )
 
 
@@ -91,6 +94,7 @@ class MessageLines:
     delay: str | None = None
     deliver_at: datetime | None = None
     delay_id: str | None = None
+    on_conflict: str | None = None
     skipped: int = 0
     number: int = 0
 
@@ -112,7 +116,8 @@ class MessageLines:
 
     @cached_property
     def _says_nothing(self) -> bool:
-        said = (self.key, self.priority, self.partition, self.delay, self.deliver_at, self.delay_id)
+        delayed = (self.delay, self.deliver_at, self.delay_id, self.on_conflict)
+        said = (self.key, self.priority, self.partition, *delayed)
         return not self.headers and said == (None,) * len(said)
 
     def _is_skipped(self, line: bytes) -> bool:
@@ -151,6 +156,7 @@ class MessageLines:
             delay=self.delay if is_timeless else message.delay,
             deliver_at=self.deliver_at if is_timeless else message.deliver_at,
             delay_id=message.delay_id if message.delay_id is not None else self.delay_id,
+            on_conflict=message.on_conflict or self.on_conflict,
         )
 
 
@@ -204,6 +210,7 @@ def parse_message(line: bytes) -> Outgoing:
         delay=_word(content, "delay"),
         deliver_at=_time(_word(content, "deliver_at")),
         delay_id=_word(content, "delay_id"),
+        on_conflict=_word(content, "on_conflict"),
     )
 
 

@@ -88,6 +88,13 @@ DeliverAt = Annotated[
 DelayId = Annotated[
     str | None, typer.Option("--delay-id", help="Name to cancel or reschedule a message by.")
 ]
+OnConflict = Annotated[
+    str | None,
+    typer.Option(
+        "--on-conflict",
+        help="Where a message waits under the --delay-id: error, or replace to take its place.",
+    ),
+]
 CompressionName = Annotated[Compression, typer.Option(help="Compress batches.")]
 
 
@@ -112,6 +119,7 @@ def produce(
     delay: DelayText = None,
     deliver_at: DeliverAt = None,
     delay_id: DelayId = None,
+    on_conflict: OnConflict = None,
     compression: CompressionName = Compression.NONE,
 ) -> None:
     """Publish messages: lines of stdin, of a file, or one given with --message.
@@ -135,6 +143,7 @@ def produce(
         delay=delay,
         deliver_at=None if deliver_at is None else read_time(deliver_at, name="--deliver-at"),
         delay_id=delay_id,
+        on_conflict=on_conflict,
     )
     codec = None if compression is Compression.NONE else compression.value
     with session.connect() as client, ExitStack() as stack:
@@ -207,6 +216,7 @@ def _send(producer: "Producer", message: Outgoing) -> "SendFuture":
         delay=message.delay,
         deliver_at=message.deliver_at,
         delay_id=message.delay_id,
+        on_conflict=message.on_conflict,
     )
 
 

@@ -50,6 +50,7 @@ class LogEvent(StrEnum):
     LEASE_EXPIRY_CRASHED = "lease expiry crashed"
     CANCELLATION_NOT_PERSISTED = "cancellation not persisted in a group, will retry"
     WATCHER_CRASHED = "queue watcher crashed"
+    REPLACEMENT_NOT_SETTLED = "replacement of a delayed message not settled"
     TIMER_CRASHED = "delayed messages could not be released"
 
     MEMBER_JOINED = "member joined"

@@ -363,6 +363,7 @@ class Broker:
             gate=self._gate,
         )
         topic.delayed_max = self.config.delayed_max
+        topic.names = self.delays.replacing
         self.tracing.open(topic)
         for partition in topic.partitions:
             recovery = partition.log.recovery

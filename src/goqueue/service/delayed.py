@@ -2,9 +2,13 @@
 
 from collections.abc import Iterable
 
+import msgspec
+
 from goqueue.base.deeds import Deed
 from goqueue.base.errors import DelayedNotFoundError, InvalidRequestError
+from goqueue.base.limits import DELAYED_PREVIEW_BYTES_MAX
 from goqueue.base.units import US_PER_MS
+from goqueue.core.record.queue_rows import DELAY_ID
 from goqueue.runtime.broker import Broker
 from goqueue.runtime.schedule.delays import PENDING, DelayedMessage
 from goqueue.service.verb import verb
@@ -28,15 +32,18 @@ class Delayed:
     async def list_all(self, call: ListDelayed) -> DelayedList:
         """Return a page of the messages of a topic that wait."""
         found = self._delays.page(call.topic, skip=call.skip, limit=call.limit)
-        return self._listed(found, self._broker.topic(call.topic).delayed)
+        pending = self._broker.topic(call.topic).delayed
+        return await self._listed(found, call.topic, pending)
 
     @verb(Deed.FIND_DELAYED)
     async def find(self, call: DelayedCall) -> DelayedList:
         """Return a message by its place, or those that wait under a name."""
         self._broker.topic(call.topic)
         if call.delay_id is not None:
-            return self._listed(await self._delays.find_id(call.topic, call.delay_id))
-        return self._listed([await self._delays.find(call.topic, call.partition, call.offset)])
+            found = await self._delays.find_id(call.topic, call.delay_id)
+            return await self._listed(found, call.topic)
+        one = await self._delays.find(call.topic, call.partition, call.offset)
+        return await self._listed([one], call.topic)
 
     @verb(Deed.FIND_DELAYED)
     async def find_offset(self, topic: str, offset: int) -> DelayedList:
@@ -50,7 +57,7 @@ class Delayed:
                 found = await self._delays.find(topic, part.name.partition, offset)
             except DelayedNotFoundError:
                 continue
-            return self._listed([found])
+            return await self._listed([found], topic)
         raise DelayedNotFoundError("delayed message not found")
 
     @verb(Deed.CANCEL_DELAYED)
@@ -58,8 +65,10 @@ class Delayed:
         """Have messages never delivered, durably."""
         self._broker.topic(call.topic)
         if call.delay_id is not None:
-            return self._listed(await self._delays.cancel_id(call.topic, call.delay_id))
-        return self._listed([await self._delays.cancel(call.topic, call.partition, call.offset)])
+            gone = await self._delays.cancel_id(call.topic, call.delay_id)
+            return await self._listed(gone, call.topic)
+        one = await self._delays.cancel(call.topic, call.partition, call.offset)
+        return await self._listed([one], call.topic)
 
     @verb(Deed.RESCHEDULE_DELAYED)
     async def reschedule(self, call: RescheduleDelayed) -> DelayedList:
@@ -73,25 +82,36 @@ class Delayed:
         self._broker.topic(call.topic)
         delays = self._delays
         if call.delay_id is not None:
-            return self._listed(
-                await delays.reschedule_id(call.topic, call.delay_id, due_ms=due_ms)
-            )
+            moved = await delays.reschedule_id(call.topic, call.delay_id, due_ms=due_ms)
+            return await self._listed(moved, call.topic)
         place = call.topic, call.partition, call.offset
-        return self._listed([await delays.reschedule(*place, due_ms=due_ms)])
+        return await self._listed([await delays.reschedule(*place, due_ms=due_ms)], call.topic)
 
-    def _listed(self, found: Iterable[DelayedMessage], pending: int = 0) -> DelayedList:
+    async def _listed(
+        self, found: Iterable[DelayedMessage], topic: str, pending: int = 0
+    ) -> DelayedList:
+        whole = await self._delays.with_messages(topic, found)
         now_ms = self._broker.clock.steady_ms()
-        return DelayedList(
-            [
-                DelayedEntry(
-                    one.topic,
-                    one.partition,
-                    one.offset,
-                    one.due_ms * US_PER_MS,
-                    one.state,
-                    max(one.release_ms - now_ms, 0) if one.state == PENDING else 0,
-                )
-                for one in found
-            ],
-            pending,
-        )
+        return DelayedList([_entry(one, now_ms) for one in whole], pending)
+
+
+def _entry(one: DelayedMessage, now_ms: int) -> DelayedEntry:
+    entry = DelayedEntry(
+        one.topic,
+        one.partition,
+        one.offset,
+        one.due_ms * US_PER_MS,
+        one.state,
+        max(one.release_ms - now_ms, 0) if one.state == PENDING else 0,
+    )
+    message = one.message
+    if message is None:
+        return entry
+    name = (message.headers or {}).get(DELAY_ID)
+    return msgspec.structs.replace(
+        entry,
+        delay_id=None if name is None else name.decode("utf-8", "backslashreplace"),
+        key=None if message.key is None else message.key[:DELAYED_PREVIEW_BYTES_MAX],
+        value=None if message.value is None else message.value[:DELAYED_PREVIEW_BYTES_MAX],
+        value_bytes=len(message.value or b""),
+    )

@@ -23,7 +23,7 @@ from goqueue.base.limits import (
 from goqueue.base.units import US_PER_MS
 from goqueue.core.record.headers import check_headers
 from goqueue.core.record.message import Draft, Priority, parse_priority
-from goqueue.core.record.queue_rows import DELAY_ID
+from goqueue.core.record.queue_rows import DELAY_ID, ON_CONFLICT, REFUSE, REPLACE
 from goqueue.core.tracing.traceparent import HEADER, parse_traceparent
 from goqueue.runtime.clock import Clock
 from goqueue.runtime.log.topic import Topic
@@ -122,14 +122,10 @@ def draft_one(message: PublishMessage, *, now: Now, caller: bytes | None = None)
         key=key or None,
         timestamp_us=_timestamp_us(message, now),
         headers=_headers(message, caller)
-        if message.headers or message.delay_id or caller
+        if message.headers or message.delay_id or message.on_conflict or caller
         else None,
         priority=priority,
-        deliver_at_us=_due_us(
-            message.delay,
-            message.deliver_at,
-            now_ms=now.wall_us // US_PER_MS if message.delay else now.due_ms,
-        ),
+        deliver_at_us=_deliver_at_us(message, now),
         dedup_id=_dedup_id(message.dedup_id) if message.dedup_id else None,
     )
 
@@ -155,7 +151,20 @@ def _headers(message: PublishMessage, caller: bytes | None) -> dict[str, bytes] 
         if len(name) > DELAY_ID_BYTES_MAX:
             raise TooLargeError(f"delay_id: {len(name)} bytes; the limit is {DELAY_ID_BYTES_MAX}")
         given[DELAY_ID] = name
+    if message.on_conflict:
+        if message.on_conflict.encode() not in {REFUSE, REPLACE}:
+            raise InvalidRequestError("on_conflict: must be error or replace")
+        if not message.delay_id:
+            raise InvalidRequestError("on_conflict: needs a delay_id")
+        given[ON_CONFLICT] = message.on_conflict.encode()
     return check_headers(given) or None
+
+
+def _deliver_at_us(message: PublishMessage, now: Now) -> int | None:
+    now_ms = now.wall_us // US_PER_MS if message.delay else now.due_ms
+    due_us = _due_us(message.delay, message.deliver_at, now_ms=now_ms)
+    # Due at once it takes the place of what waits all the same.
+    return now.due_ms * US_PER_MS if due_us is None and message.on_conflict else due_us
 
 
 def _due_us(delay: str | None, deliver_at: str | None, *, now_ms: int) -> int | None:

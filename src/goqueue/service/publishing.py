@@ -223,6 +223,7 @@ def _produced(partition: int, outcome: Published | GoQueueError) -> calls.Produc
         outcome.is_duplicate,
         repeats,
         misfits=dict(islice(outcome.misfits.items(), MISFITS_TOLD_MAX)),
+        conflicts=sorted(outcome.conflicts),
     )
 
 
@@ -249,6 +250,7 @@ def _plain(message: TransactionPublish) -> said.PublishMessage:
         delay=message.delay,
         deliver_at=message.deliver_at,
         delay_id=message.delay_id,
+        on_conflict=message.on_conflict,
     )
 
 

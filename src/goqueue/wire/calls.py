@@ -211,6 +211,8 @@ class ProducedPart(Call, frozen=True):
     repeats: list[RepeatPart] = []
     failure: Failure | None = None
     misfits: dict[int, str] = {}
+    conflicts: list[int] = []
+    """Those of the misfits that were refused because their ``delay_id`` is taken."""
 
 
 class Produced(Call, frozen=True):

@@ -49,6 +49,14 @@ class DelayedEntry(Call, frozen=True):
     state: str = "pending"
     remaining_ms: int = 0
     """How long it still waits; 0 where it does not."""
+    delay_id: str | None = None
+    """The name its sender gave it."""
+    key: bytes | None = None
+    """The beginning of its key, 64 bytes at most."""
+    value: bytes | None = None
+    """The beginning of its value, 64 bytes at most; None for a tombstone."""
+    value_bytes: int = -1
+    """How large its value is; -1 if the message could not be read."""
 
 
 class DelayedList(Call, frozen=True):

@@ -116,6 +116,8 @@ def test_delays_are_listed_by_place(server: Running, clock: FakeClock) -> None:
         "deliver_at": at(clock, HOUR_MS - 60_000),
         "time_remaining": "59m0s",
         "state": "pending",
+        "preview": "0",
+        "value_bytes": 1,
     }
     page = server.get("/topics/orders/delayed", skip=3, limit=1).json()
     assert (page["count"], page["skip"], page["limit"]) == (1, 3, 1)
@@ -304,3 +306,52 @@ def test_a_new_time_is_on_time_after_the_clock_was_set(
     assert values(server.read()) == []
     pass_time(server, clock, 1)
     assert values(server.read()) == ["a"]
+
+
+def test_a_list_shows_what_waits(server: Running) -> None:
+    """The name, the key and the beginning of the value; what is not text is spelled out."""
+    server.create(num_partitions=1)
+    long = "ä" * 100
+    server.publish(
+        {"value": long, "key": "k" * 100, "delay": "1h", "delay_id": "a"},
+        {"value": "/wA=", "encoding": "base64", "delay": "1h"},
+    )
+    first, second = server.get("/topics/orders/delayed").json()["messages"]
+
+    assert (first["delay_id"], first["key"]) == ("a", "k" * 64)
+    assert (first["preview"], first["value_bytes"]) == ("ä" * 32, 200)
+    assert (second["preview"], second["value_bytes"]) == ("\\xff\x00", 2)
+    assert "delay_id" not in second
+    assert server.get("/topics/orders/delayed/id/a").json()["messages"] == [first]
+
+
+def test_a_name_that_is_taken(server: Running) -> None:
+    """Both wait, the second is refused, or it takes the place of the first."""
+    server.create(num_partitions=3)
+    body = {"delay": "1h", "delay_id": "n"}
+    server.publish({"value": "a", "key": "x", **body}, {"value": "b", "key": "y", **body})
+    refused, other = server.publish(
+        {"value": "c", **body, "on_conflict": "error"}, {"value": "plain"}
+    )
+    (placed,) = server.publish({"value": "d", **body, "on_conflict": "replace"})
+    named = server.get("/topics/orders/delayed/id/n").json()
+
+    assert (refused["partition"], refused["offset"], refused["code"]) == (-1, -1, "delay_conflict")
+    assert "error" not in other
+    assert [one["preview"] for one in named["messages"]] == ["d"]
+    assert named["messages"][0]["offset"] == placed["offset"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"delay_id": "n", "on_conflict": "maybe"}, "on_conflict: must be error or replace"),
+        ({"on_conflict": "replace"}, "on_conflict: needs a delay_id"),
+    ],
+)
+def test_what_is_no_wish_is_refused(server: Running, fields: dict[str, Any], message: str) -> None:
+    """With the field named."""
+    server.create(num_partitions=1)
+    (result,) = server.publish({"value": "v", "delay": "1h", **fields})
+
+    assert result["error"] == message

@@ -119,6 +119,7 @@ class Gatherer:
         delay: Delay | None = None,
         deliver_at: datetime | None = None,
         delay_id: str | None = None,
+        on_conflict: str | None = None,
     ) -> SendFuture:
         """Queue one message and return its future at once."""
         # Exact types first: they are what nearly every message has, and the check costs least.
@@ -133,6 +134,7 @@ class Gatherer:
             and delay is None
             and deliver_at is None
             and delay_id is None
+            and on_conflict is None
             and not self.is_full
         ):
             pile = self.pile
@@ -147,7 +149,8 @@ class Gatherer:
                 if size < pile.limit and at < LAST_AT and rows[at + 2] is now:
                     return SendFuture(pile, at)
                 return self.look_closer(pile, rows, now)
-        special = (headers, priority, partition, dedup_id, timestamp, delay, deliver_at, delay_id)
+        delayed = (delay, deliver_at, delay_id, on_conflict)
+        special = (headers, priority, partition, dedup_id, timestamp, *delayed)
         return self._add(value, key, None if special == PLAIN else special)
 
     def _add(self, value: bytes | None, key: bytes | None, special: Special | None) -> SendFuture:

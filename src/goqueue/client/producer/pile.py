@@ -19,7 +19,6 @@ from goqueue.base.errors import (
     ClosedError,
     DeadlineExceededError,
     GoQueueError,
-    SchemaViolationError,
 )
 from goqueue.base.units import NS_PER_US
 from goqueue.client.blocking.loop_thread import LOOK_SECONDS
@@ -120,7 +119,7 @@ class Pile:
         self._offsets: np.ndarray[Any, Any] | None = None
         self._partitions: np.ndarray[Any, Any] | None = None
         self._repeats: dict[int, RepeatPart] = {}
-        self._refused: dict[int, SchemaViolationError] = {}
+        self._refused: dict[int, GoQueueError] = {}
         self._is_done = False
         self._told: set[int] = set()
         """Failed messages somebody has asked about."""

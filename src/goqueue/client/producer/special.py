@@ -3,18 +3,18 @@
 from collections.abc import Mapping
 from datetime import datetime
 from time import time_ns
-from typing import Final, TypedDict
+from typing import Any, Final, TypedDict
 
 from goqueue.base.errors import InvalidRequestError
 from goqueue.base.limits import DEDUP_ID_BYTES_MAX, TIMESTAMP_AHEAD_MS_MAX
 from goqueue.base.units import DAY_MS, NS_PER_US, US_PER_MS
 from goqueue.client.producer.packing import check_partition
-from goqueue.client.protocol.delays import Delay, check_delay_id, due_us
+from goqueue.client.protocol.delays import Delay, check_delay_id, check_on_conflict, due_us
 from goqueue.client.protocol.outcome import Extra
 from goqueue.client.protocol.positions import microseconds_of
 from goqueue.core.record.headers import check_headers
 from goqueue.core.record.message import Priority, parse_priority
-from goqueue.core.record.queue_rows import DELAY_ID
+from goqueue.core.record.queue_rows import DELAY_ID, ON_CONFLICT
 
 Special = tuple[
     Mapping[str, bytes | str] | None,
@@ -25,10 +25,11 @@ Special = tuple[
     Delay | None,
     datetime | None,
     str | None,
+    str | None,
 ]
-"""As ``send`` takes them, from the headers to the id of a delay."""
+"""As ``send`` takes them, from the headers to what becomes of a delay whose id is taken."""
 
-PLAIN: Final = (None,) * 8
+PLAIN: Final = (None,) * 9
 """What nearly every message is sent with."""
 
 
@@ -48,6 +49,7 @@ class PublishFields(SendFields, total=False):
     """What a message outside transactions may have beside its key and value."""
 
     dedup_id: bytes | str | None
+    on_conflict: str | None
 
 
 def special_of(fields: PublishFields) -> Special:
@@ -63,16 +65,16 @@ def special_of(fields: PublishFields) -> Special:
         fields.get("delay"),
         fields.get("deliver_at"),
         fields.get("delay_id"),
+        fields.get("on_conflict"),
     )
 
 
 def extra_of(special: Special, *, partitions: int, is_in_transaction: bool) -> tuple[Extra, int]:
     """Check what a message is sent with; return it and the bytes it adds to the message."""
-    headers, priority, partition, dedup_id, timestamp, delay, deliver_at, delay_id = special
+    headers, priority, partition, dedup_id, timestamp, *delayed = special
     due = None
-    if delay is not None or deliver_at is not None or delay_id is not None:
-        headers = _name_delay(headers, delay_id)
-        due = due_us(delay, deliver_at, now_us=time_ns() // NS_PER_US)
+    if delayed != _NOT_DELAYED:
+        headers, due = _delayed(headers, delayed, is_in_transaction=is_in_transaction)
     checked = check_headers(headers) if headers else {}
     size = sum(len(name) * 4 + len(value) + 8 for name, value in checked.items())
     if partition is not None:
@@ -102,13 +104,26 @@ def _check_dedup_id(dedup_id: bytes | str) -> bytes:
     return raw
 
 
-def _name_delay(
-    headers: Mapping[str, bytes | str] | None, delay_id: str | None
-) -> Mapping[str, bytes | str] | None:
-    """Return the headers with the name a delayed message was given."""
-    if delay_id is None:
-        return headers
-    return {**(headers or {}), DELAY_ID: check_delay_id(delay_id)}
+_NOT_DELAYED: Final = [None] * 4
+
+
+def _delayed(
+    headers: Mapping[str, bytes | str] | None, delayed: list[Any], *, is_in_transaction: bool
+) -> tuple[Mapping[str, bytes | str] | None, int | None]:
+    """Return the headers of a delayed message, and when it is due."""
+    delay, deliver_at, delay_id, on_conflict = delayed
+    now_us = time_ns() // NS_PER_US
+    due = due_us(delay, deliver_at, now_us=now_us)
+    if delay_id is not None:
+        headers = {**(headers or {}), DELAY_ID: check_delay_id(delay_id)}
+    if on_conflict is not None:
+        if is_in_transaction:
+            raise InvalidRequestError("on_conflict: not in a transaction, which may be undone")
+        wish = check_on_conflict(on_conflict, delay_id)
+        headers = {**(headers or {}), ON_CONFLICT: wish}
+        # Due at once it takes the place of what waits all the same.
+        due = now_us if due is None else due
+    return headers, due
 
 
 def _check_time(timestamp: datetime) -> int:

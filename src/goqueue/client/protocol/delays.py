@@ -15,6 +15,9 @@ from goqueue.wire.delayed_calls import DelayedCall, DelayedEntry, DelayedList, R
 Delay = str | float | timedelta
 """``"5s"`` or ``"1h30m"``, seconds as a number, or a timedelta."""
 
+CONFLICTS: Final = ("error", "replace")
+"""What may become of a delayed message whose ``delay_id`` is taken."""
+
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -26,6 +29,13 @@ class Delayed(msgspec.Struct, frozen=True, kw_only=True):
     offset: int
     deliver_at_us: int
     state: str
+    delay_id: str | None = None
+    key: bytes | None = None
+    """The beginning of its key, 64 bytes at most."""
+    preview: bytes | None = None
+    """The beginning of its value, 64 bytes at most."""
+    value_bytes: int = -1
+    """How large its value is; -1 if the broker could not read it."""
 
     @property
     def deliver_at(self) -> datetime:
@@ -41,6 +51,10 @@ def delayed_of(entry: DelayedEntry) -> Delayed:
         offset=entry.offset,
         deliver_at_us=entry.deliver_at_us,
         state=entry.state,
+        delay_id=entry.delay_id,
+        key=entry.key,
+        preview=entry.value,
+        value_bytes=entry.value_bytes,
     )
 
 
@@ -97,6 +111,15 @@ def check_delay_id(delay_id: str) -> bytes:
             f"delay_id: {len(stored)} bytes; 1 to {DELAY_ID_BYTES_MAX} are allowed"
         )
     return stored
+
+
+def check_on_conflict(on_conflict: str, delay_id: str | None) -> bytes:
+    """Return what becomes of a message whose name is taken, as it is stored in a header."""
+    if on_conflict not in CONFLICTS:
+        raise InvalidRequestError(f"on_conflict: must be one of {', '.join(CONFLICTS)}")
+    if delay_id is None:
+        raise InvalidRequestError("on_conflict: needs a delay_id")
+    return on_conflict.encode()
 
 
 def named(

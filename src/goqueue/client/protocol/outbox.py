@@ -433,6 +433,7 @@ class Outbox(Generic[OwnerType]):
             is_duplicate=part.is_duplicate,
             repeats=tuple(part.repeats),
             misfits=part.misfits,
+            conflicts=tuple(part.conflicts),
         )
         self._settle(batch, outcome)
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from goqueue.base.errors import GoQueueError, SchemaViolationError
+from goqueue.base.errors import DelayConflictError, GoQueueError, SchemaViolationError
 from goqueue.core.record.batch import PackedBatch
 from goqueue.core.record.row import PackedRows
 from goqueue.core.record.single_row import PackedRow
@@ -58,7 +58,10 @@ class Outcome(msgspec.Struct, frozen=True):
     repeats: tuple[RepeatPart, ...] = ()
     error: GoQueueError | None = None
     misfits: Mapping[int, str] = {}
+    conflicts: tuple[int, ...] = ()
 
-    def refusal(self, row: int) -> SchemaViolationError:
-        """Return why a row of this outcome did not fit its schema."""
+    def refusal(self, row: int) -> GoQueueError:
+        """Return why a row of this outcome was refused."""
+        if row in self.conflicts:
+            return DelayConflictError(self.misfits.get(row, "delay_id: a message waits as this"))
         return SchemaViolationError(self.misfits.get(row, "the message does not fit its schema"))

@@ -36,7 +36,15 @@ from goqueue.core.record.frame import (
     verify,
 )
 from goqueue.core.record.headers import OWN_HEADERS_BYTES, RESERVED_PREFIX
-from goqueue.core.record.queue_rows import Delays, QueueRows, rows_of_batch, rows_of_row, validity
+from goqueue.core.record.queue_rows import (
+    REFUSE,
+    REPLACE,
+    Delays,
+    QueueRows,
+    rows_of_batch,
+    rows_of_row,
+    validity,
+)
 from goqueue.core.record.row import Row
 from goqueue.core.record.stamp import ProducerStamp, Repeat
 
@@ -305,6 +313,9 @@ def _check_delays(delays: Delays, now_ms: int) -> None:
             raise InvalidRequestError(
                 f"delay_id: {len(name)} bytes; 1 to {DELAY_ID_BYTES_MAX} are allowed"
             )
+    for _, wish in delays.wishes:
+        if wish not in {REFUSE, REPLACE}:
+            raise InvalidRequestError("on_conflict: must be error or replace")
 
 
 def _longest(column: pa.Array) -> int:

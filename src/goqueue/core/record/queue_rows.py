@@ -24,7 +24,20 @@ from goqueue.core.tracing.callers import CallerRows, callers_of_batch, callers_o
 DELAY_ID: Final = "goqueue-delay-id"
 """Header with the name a client gave a delayed message."""
 
+ON_CONFLICT: Final = "goqueue-on-conflict"
+"""Header that says what becomes of a delayed message whose name is taken by one that waits."""
+REFUSE: Final = b"error"
+REPLACE: Final = b"replace"
+
 Numbers = np.ndarray[Any, Any]
+
+
+class Conflict(msgspec.Struct, frozen=True, gc=False):
+    """A delayed row that does not want to wait beside another of its name."""
+
+    row: int
+    name: bytes
+    is_replacing: bool
 
 
 class Delays(msgspec.Struct, frozen=True, gc=False):
@@ -34,6 +47,16 @@ class Delays(msgspec.Struct, frozen=True, gc=False):
     due_ms: Numbers
     ids: tuple[tuple[int, bytes], ...] = ()
     """Rows that have a name of their own, with it."""
+    wishes: tuple[tuple[int, bytes], ...] = ()
+    """Rows that say what becomes of them where their name is taken, with what they say."""
+
+    @property
+    def conflicts(self) -> list[Conflict]:
+        """Return the rows that do not want to wait beside others of their name."""
+        names = dict(self.ids)
+        return [
+            Conflict(row, names[row], wish == REPLACE) for row, wish in self.wishes if row in names
+        ]
 
 
 class QueueRows(msgspec.Struct, frozen=True, gc=False):
@@ -68,8 +91,13 @@ def _delays(batch: pa.RecordBatch, *, has_headers: bool) -> Delays | None:
     is_delayed = validity(column)
     rows = np.flatnonzero(is_delayed)
     times_us = np.frombuffer(column.buffers()[1], np.int64, len(column))[is_delayed]
-    ids = _delay_ids(batch.column("headers"), is_delayed) if has_headers else ()
-    return Delays(rows, _due_ms(times_us), ids)
+    if not has_headers:
+        return Delays(rows, _due_ms(times_us))
+    headers = batch.column("headers")
+    keys = headers.keys.to_pylist()
+    ids = _header_of(DELAY_ID, headers, keys, is_delayed)
+    wishes = _header_of(ON_CONFLICT, headers, keys, is_delayed) if ids else ()
+    return Delays(rows, _due_ms(times_us), ids, wishes)
 
 
 def validity(column: pa.Array) -> Numbers:
@@ -85,10 +113,14 @@ def _due_ms(times_us: Numbers) -> Numbers:
     return -(-times_us // US_PER_MS)
 
 
-def _delay_ids(headers: pa.Array, is_delayed: Numbers) -> tuple[tuple[int, bytes], ...]:
+def _header_of(
+    wanted: str, headers: pa.Array, keys: list[str], is_delayed: Numbers
+) -> tuple[tuple[int, bytes], ...]:
+    """Return the delayed rows that have a header, with its value."""
+    places = [place for place, name in enumerate(keys) if name == wanted]
+    if not places:
+        return ()
     ends = np.frombuffer(headers.buffers()[1], np.int32, len(headers) + 1)[1:]
-    keys = headers.keys.to_pylist()
-    places = [place for place, name in enumerate(keys) if name == DELAY_ID]
     rows = np.searchsorted(ends, places, side="right").tolist()
     return tuple(
         (row, headers.items[place].as_py())
@@ -105,11 +137,12 @@ def rows_of_row(row: Row) -> QueueRows | None:
         return None
     delays = None
     if deliver_at_us is not None:
-        name = (row.headers or {}).get(DELAY_ID)
-        times_us = np.array([deliver_at_us], np.int64)
-        delays = Delays(
-            np.zeros(1, np.int64), _due_ms(times_us), () if name is None else ((0, name),)
+        headers = row.headers or {}
+        ids, wishes = (
+            ((0, headers[name]),) if name in headers else () for name in (DELAY_ID, ON_CONFLICT)
         )
+        times_us = np.array([deliver_at_us], np.int64)
+        delays = Delays(np.zeros(1, np.int64), _due_ms(times_us), ids, wishes)
     priorities = None if priority == PRIORITY_NORMAL else np.array([priority], np.int8)
     return QueueRows(priorities, delays, callers)
 

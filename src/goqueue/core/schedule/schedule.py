@@ -10,7 +10,7 @@ set; when the wall clock is set (``turn``), what waits is sorted into it anew.
 """
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -49,7 +49,28 @@ class Rescheduled(msgspec.Struct, frozen=True, tag="r", array_like=True, gc=Fals
     first_due_ms: int
 
 
-Event = Cancelled | Rescheduled
+class DelayHeld(msgspec.Struct, frozen=True, tag="h", array_like=True, gc=False):
+    """A message is about to be replaced by one of its name, from an offset of a partition on.
+
+    Until that is certain or given up, it is not delivered.
+    """
+
+    life: int
+    offset: Offset
+    due_ms: int
+    name: bytes
+    partition: int
+    from_offset: Offset
+
+
+class DelayReleased(msgspec.Struct, frozen=True, tag="k", array_like=True, gc=False):
+    """A message that was held is not replaced."""
+
+    life: int
+    offset: Offset
+
+
+Event = Cancelled | Rescheduled | DelayHeld | DelayReleased
 
 
 class Delayed(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -81,6 +102,8 @@ class Schedule:
         self._table = DelayTable()
         self._moved: dict[int, _NewTime] = {}
         self._is_whole = True
+        self.held: dict[int, DelayHeld] = {}
+        """Messages that are about to be replaced."""
         self.hidden = BitMap64()
         self.cancelled = BitMap64()
         self.pending = 0
@@ -184,6 +207,8 @@ class Schedule:
             return due
         due.update(offsets.tolist())
         due &= self.hidden
+        for offset in self.held:
+            due.discard(offset)
         if self._moved:
             # The first time of a message comes up, too, when it was given a later one.
             for offset in each(due):
@@ -258,6 +283,25 @@ class Schedule:
         event = Cancelled(self._life, BitMap64([offset]).serialize())
         return Decision((event,), found)
 
+    def hold(
+        self, offset: int, *, name: bytes, partition: int, from_offset: Offset
+    ) -> Decision[Event, None]:
+        """Keep a waiting message from being delivered while one of its name takes its place."""
+        found = self.find(offset)
+        held = DelayHeld(self._life, found.offset, found.due_ms, name, partition, from_offset)
+        return Decision((held,), None)
+
+    def release(self, offset: int) -> Decision[Event, None]:
+        """Let a message that was held be delivered after all."""
+        if offset not in self.held:
+            return Decision((), None)
+        return Decision((DelayReleased(self._life, Offset(offset)),), None)
+
+    def replace(self, offsets: Iterable[int]) -> Decision[Event, BitMap64]:
+        """Have held messages never delivered: others have taken their places."""
+        gone = BitMap64([offset for offset in offsets if offset in self.hidden])
+        return Decision((Cancelled(self._life, gone.serialize()),) if gone else (), gone)
+
     def reschedule(self, offset: int, *, due_ms: int) -> Decision[Event, Delayed]:
         """Give a waiting message another time."""
         found = self.find(offset)
@@ -284,22 +328,39 @@ class Schedule:
                 self.cancelled_total += waiting
                 self.hidden -= offsets
                 self.cancelled |= offsets
-                for offset in each(offsets) if self._moved else ():
+                for offset in each(offsets) if self._moved or self.held else ():
                     self._moved.pop(offset, None)
+                    self.held.pop(offset, None)
                 self._sweep()
+            case DelayHeld():
+                self._hold(event)
+            case DelayReleased(offset=offset):
+                self._release(offset)
             case Rescheduled():
                 moved = _NewTime(event.due_ms, event.first_due_ms, self._shift_ms)
-                self._moved[event.offset] = moved
-                is_hidden = event.offset in self.hidden
-                if not is_hidden and self._moved_ms(moved) <= self._now_ms:
+                if event.offset not in self.hidden and self._moved_ms(moved) <= self._now_ms:
                     # Loaded again behind its time: it was released before.
+                    self._moved[event.offset] = moved
                     return
-                if not is_hidden:
-                    # Recovered from a log that says it was due long ago.
-                    self.hidden.add(event.offset)
-                    self.pending += 1
+                self._move(event.offset, moved)
                 self._wheel.add(self._moved_ms(moved), event.offset)
                 self._sweep()
+
+    def _move(self, offset: int, moved: _NewTime) -> None:
+        self._moved[offset] = moved
+        if offset not in self.hidden:
+            # Recovered from a log that says it was due long ago.
+            self.hidden.add(offset)
+            self.pending += 1
+
+    def _hold(self, event: DelayHeld) -> None:
+        self.held[event.offset] = event
+        if event.offset not in self.hidden and event.offset not in self.cancelled:
+            self._move(event.offset, _NewTime(event.due_ms, event.due_ms, self._shift_ms))
+
+    def _release(self, offset: int) -> None:
+        if self.held.pop(offset, None) is not None and offset in self.hidden:
+            self._wheel.add(self.find(offset).release_ms, offset)
 
     def snapshot(self) -> Sequence[Event]:
         """Return the events that rebuild what people changed."""
@@ -311,7 +372,7 @@ class Schedule:
             if offset in self.hidden or self._differs(moved):
                 times = (moved.due_ms, moved.first_due_ms)
                 events.append(Rescheduled(self._life, Offset(offset), *times))
-        return events
+        return [*events, *self.held.values()]
 
     def unload(self) -> None:
         """Forget the times that people gave: from now on they are changed elsewhere.
@@ -319,17 +380,15 @@ class Schedule:
         Until ``load`` nothing may be released. What was cancelled stays so, wherever that was.
         """
         self._moved = {}
+        self.held = {}
         self._is_whole = False
 
     def load(self, events: Sequence[Event], *, now_ms: int) -> BitMap64:
         """Take what people changed up to now; return what was cancelled meanwhile."""
         self._now_ms = max(self._now_ms, now_ms)
         known = self.cancelled.copy()
-        last = {one.offset: one for one in events if isinstance(one, Rescheduled)}
-        for event in events:
-            # A time that was changed again would hide a message that was released since.
-            if isinstance(event, Cancelled) or last[event.offset] is event:
-                self.apply(event)
+        for event in _lasting(events):
+            self.apply(event)
         if not self._is_whole:
             self._is_whole = True
             self._wheel.clear()
@@ -354,6 +413,7 @@ class Schedule:
         for offsets in (self.hidden, self.cancelled):
             offsets.remove_range(0, start_offset)
         self._moved = {at: moved for at, moved in self._moved.items() if at >= start_offset}
+        self.held = {at: held for at, held in self.held.items() if at >= start_offset}
         self._sweep()
 
     def truncate(self, end_offset: Offset) -> None:
@@ -365,6 +425,7 @@ class Schedule:
             cut_from(offsets, end_offset)
         self.pending = len(self.hidden)
         self._moved = {at: moved for at, moved in self._moved.items() if at < end_offset}
+        self.held = {at: held for at, held in self.held.items() if at < end_offset}
         self._leads.truncate(end_offset)
         self._table.keep(self.hidden)
         self._wheel.clear()
@@ -396,3 +457,17 @@ class Schedule:
         self.hidden |= BitMap64(array("Q", offsets.tobytes()))
         self.pending = len(self.hidden)
         self._wheel.add_many(due_ms - self._shift_ms, offsets)
+
+
+def _lasting(events: Sequence[Event]) -> Iterator[Event]:
+    """Return the events that still count, in order.
+
+    A time that was changed again, or a hold that was released, would hide a message that was
+    released since.
+    """
+    last: dict[tuple[bool, int], Event] = {}
+    for event in events:
+        if not isinstance(event, Cancelled):
+            last[isinstance(event, Rescheduled), event.offset] = event
+    kept = {id(event) for event in last.values() if not isinstance(event, DelayReleased)}
+    return (event for event in events if isinstance(event, Cancelled) or id(event) in kept)

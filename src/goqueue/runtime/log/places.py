@@ -3,14 +3,17 @@
 from collections.abc import Sequence
 from typing import Final
 
-from goqueue.base.errors import GoQueueError, SchemaViolationError
+from goqueue.base.errors import DelayConflictError, GoQueueError, SchemaViolationError
 from goqueue.base.ids import Offset, PartitionId
 from goqueue.core.producers.ledger import Original
 from goqueue.core.record.check import CheckedFrame
 from goqueue.core.record.stamp import REFUSED_OFFSET, Repeat
 from goqueue.runtime.log.published import Published
 
-REFUSED_BEFORE: Final = "the message was refused when it was first sent: it did not fit its schema"
+REFUSED_BEFORE: Final = (
+    "the message was refused when it was first sent: it did not fit its schema,"
+    " or its delay_id was taken"
+)
 
 
 def known_rows(
@@ -36,11 +39,15 @@ def outcomes_of(
     if not any(repeat.offset == REFUSED_OFFSET for repeat in published.repeats):
         return places
     return [
-        SchemaViolationError(published.misfits.get(row, REFUSED_BEFORE))
-        if place[1] == REFUSED_OFFSET
-        else place
+        _refusal(published, row) if place[1] == REFUSED_OFFSET else place
         for row, place in enumerate(places)
     ]
+
+
+def _refusal(published: Published, row: int) -> GoQueueError:
+    reason = published.misfits.get(row, REFUSED_BEFORE)
+    is_conflict = row in published.conflicts
+    return DelayConflictError(reason) if is_conflict else SchemaViolationError(reason)
 
 
 def place_rows(published: Published, count: int) -> list[tuple[PartitionId, Offset]]:

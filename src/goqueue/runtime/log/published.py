@@ -1,6 +1,6 @@
 """What became of messages that reached a log."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -20,10 +20,16 @@ class Published(msgspec.Struct, frozen=True, kw_only=True):
     repeats: tuple[Repeat, ...] = ()
     misfits: Mapping[int, str] = {}
     """Why messages were refused, by row; their repeats have no offset."""
+    conflicts: frozenset[int] = frozenset()
+    """Those of them that were refused because their name is taken."""
     written: Sequence[CheckedFrame] = ()
     """What of them is in the log now, and was not before."""
     traced: Traced | None = None
     """Those of them whose traces are noted once they are acknowledged."""
+
+    def with_conflicts(self, rows: Iterable[int]) -> "Published":
+        """Return the same, with rows that were refused because their name is taken."""
+        return msgspec.structs.replace(self, conflicts=frozenset(rows))
 
 
 def trace_published(

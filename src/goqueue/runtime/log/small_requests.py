@@ -23,6 +23,7 @@ from goqueue.core.record.check import CheckedFrame, check_frames
 from goqueue.core.record.single_row import check_single_row
 from goqueue.core.record.stamp import NO_STAMP
 from goqueue.core.topics.settings import TopicSettings
+from goqueue.runtime.log.delay_names import conflicts_of
 from goqueue.runtime.log.partition import Partition
 from goqueue.runtime.log.published import Published, trace_published
 from goqueue.runtime.log.ticket import NO_TICKET
@@ -100,6 +101,8 @@ class SmallRequests:
         try:
             topic.check_room()
             checked = _checked(frames, topic.clock.latest_ms())
+            if checked[0].queue is not None and conflicts_of(checked):
+                return None
             topic.check_stamp(checked[0].stamp, NO_TICKET)
             outcome = appended = self._append(target, checked)
             if appended.written:

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from goqueue.base.deeds import Deed
 from goqueue.base.errors import (
@@ -22,8 +23,8 @@ from goqueue.core.producers.dedup import DedupWindow, Remembered
 from goqueue.core.producers.partitioner import RoundRobin, choose_partitions, partition_of_key
 from goqueue.core.record.check import CheckedFrame, check_frames
 from goqueue.core.record.message import Draft
-from goqueue.core.record.repack import with_append_times, without_repeats
-from goqueue.core.record.stamp import REFUSED_OFFSET, ProducerStamp, Repeat
+from goqueue.core.record.repack import with_append_times
+from goqueue.core.record.stamp import ProducerStamp, Repeat
 from goqueue.core.topics.catalog import Topic as TopicRecord
 from goqueue.core.topics.settings import OS, TopicSettings
 from goqueue.observability.events import LogEvent
@@ -33,7 +34,9 @@ from goqueue.runtime.ballast import Ballast
 from goqueue.runtime.clock import Clock
 from goqueue.runtime.log.acks import sync_all
 from goqueue.runtime.log.append_guard import AppendGuard
+from goqueue.runtime.log.delay_names import DelayNames, conflicts_of, judge_names, replace
 from goqueue.runtime.log.draft_shares import publish_drafts
+from goqueue.runtime.log.left_out import LeftOut, leave_out, repeated_rows
 from goqueue.runtime.log.partition import Partition
 from goqueue.runtime.log.places import known_rows
 from goqueue.runtime.log.producer_ids import ProducerIds
@@ -71,7 +74,9 @@ class Topic:
         self.delayed_max = DELAYED_MAX
         self._is_disk_full = False
         # Guards the order of requests: whoever came first appends first.
-        self._turn = asyncio.Lock()
+        self.turn = asyncio.Lock()
+        self.names: DelayNames[Topic] | None = None
+        """Knows which messages wait under a name."""
         self._round_robin = RoundRobin(record.partitions)
         self._dedup = DedupWindow(record.settings.dedup_window_ms)
         self.remember(sorted(opening.remembered, key=lambda event: event.at_ms))
@@ -142,7 +147,7 @@ class Topic:
         started, received_us = time.perf_counter(), self.clock.now_us()
         outcomes: list[Published | GoQueueError] = []
         try:
-            async with self._turn:
+            async with self.turn:
                 for part in parts:
                     outcomes.append(await self._accept(*part, ticket=ticket))  # noqa: PERF401
         except BaseException:
@@ -230,18 +235,45 @@ class Topic:
                 misfits = await self._gate.refuse(target.name, self.settings, checked)
             self.check_stamp(checked[0].stamp, ticket)
             target.check_writable()
-            await target.make_room(sum(len(frame.frame) for frame in checked))
-            published = self.append_judged(target, checked, misfits, ticket)
+            if conflicts_of(checked):
+                published = await self._append_named(target, checked, misfits, ticket)
+            else:
+                await target.make_room(sum(len(frame.frame) for frame in checked))
+                published = self.append_judged(target, checked, misfits, ticket)
         except GoQueueError as error:
             self.note_room(is_full=isinstance(error, DiskFullError))
             return error
         self.note_room(is_full=False)
         return published
 
+    async def _append_named(
+        self,
+        target: Partition,
+        frames: list[CheckedFrame],
+        misfits: Mapping[int, str],
+        ticket: Ticket,
+    ) -> Published:
+        """Append messages some of which do not want to wait beside others of their name."""
+        if ticket.number:
+            raise InvalidRequestError("on_conflict: not in a transaction, which may be undone")
+        assert self.names is not None, "delays are wired in"
+        known = sum(frame.rows for frame in frames[: len(target.ledger.judge_all(frames))])
+        repeats = repeated_rows(frames, self._dedup, target, now_ms=self.clock.steady_ms())
+        unwritten = {*range(known), *misfits, *repeats}
+        verdict = await judge_names(self.names, self, target, frames, unwritten)
+
+        async def append() -> Published:
+            await target.make_room(sum(len(frame.frame) for frame in frames))
+            reasons = {**misfits, **verdict.refused}
+            published = self.append_judged(target, frames, reasons, ticket, verdict.superseded)
+            return published.with_conflicts(verdict.refused)
+
+        return await replace(self.names, verdict.held, target, append)
+
     @property
     def has_turn_taken(self) -> bool:
         """Return True while a request of the general way is being appended."""
-        return self._turn.locked()
+        return self.turn.locked()
 
     @property
     def is_checked_by_schema(self) -> bool:
@@ -279,6 +311,7 @@ class Topic:
         frames: list[CheckedFrame],
         misfits: Mapping[int, str],
         ticket: Ticket,
+        superseded: Mapping[int, int] = MappingProxyType({}),
     ) -> Published:
         """Judge and append; nothing awaits in between, so what is judged is what is written."""
         target.check_writable()
@@ -295,7 +328,9 @@ class Topic:
                 is_duplicate=True,
                 repeats=originals[0].repeats if len(originals) == 1 else known,
             )
-        frames, fresh = self._new_rows(target, frames[len(originals) :], len(known), misfits)
+        later = {row - len(known): by - len(known) for row, by in superseded.items()}
+        unfit = {row - len(known) for row in misfits if row >= len(known)}
+        frames, fresh = self._new_rows(target, frames[len(originals) :], unfit, later)
         self.check_delayed(frames)
         # Repeats alone are written only to remember the sequence of their producer.
         is_written = frames[0].stamp.is_idempotent or sum(frame.rows for frame in frames) > 0
@@ -318,18 +353,19 @@ class Topic:
         self,
         target: Partition,
         frames: list[CheckedFrame],
-        known: int,
-        misfits: Mapping[int, str],
+        misfits: set[int],
+        later: Mapping[int, int],
     ) -> tuple[list[CheckedFrame], tuple[Remembered, ...]]:
-        """Return what is to be written behind ``known`` rows, and the dedup ids to remember."""
+        """Return what is to be written, and the dedup ids to remember."""
         is_deduplicated = self.settings.dedup_window_ms and any(f.dedup_ids for f in frames)
         if is_deduplicated and frames[0].transaction:
             # What is aborted was never there: a repeat of it must not be left out.
             raise InvalidRequestError("dedup_id: not in a transaction, which may be undone")
-        if not (is_deduplicated or misfits):
+        if not (is_deduplicated or misfits or later):
             return frames, ()
-        unfit = {row - known for row in misfits if row >= known}
-        frames, fresh = self._leave_out(target, frames, unfit)
+        now_ms = self.clock.steady_ms()
+        out = LeftOut(misfits, later)
+        frames, fresh = leave_out(frames, out, self._dedup, target, now_ms=now_ms)
         # By their own times, ids of backdated messages would be forgotten at a restart.
         return (with_append_times(frames, self.clock.now_ms()) if fresh else frames), fresh
 
@@ -347,28 +383,6 @@ class Topic:
     def delayed(self) -> int:
         """Return how many messages wait for their time."""
         return sum(partition.queue.schedule.pending for partition in self.partitions)
-
-    def _leave_out(
-        self, target: Partition, frames: list[CheckedFrame], misfits: set[int]
-    ) -> tuple[list[CheckedFrame], tuple[Remembered, ...]]:
-        """Leave out what does not fit the schema, and what was published before."""
-        dedup_ids = [
-            dedup_id for frame in frames for dedup_id in (frame.dedup_ids or (None,) * frame.rows)
-        ]
-        number = target.name.partition
-        refused = [Repeat(row, number, REFUSED_OFFSET) for row in sorted(misfits)]
-        if not self.settings.dedup_window_ms:
-            return ([without_repeats(frames, refused)] if refused else frames), ()
-        places = [row for row in range(len(dedup_ids)) if row not in misfits]
-        repeats, fresh = self._dedup.find(
-            [dedup_ids[row] for row in places],
-            partition=target.name.partition,
-            next_offset=target.log.end_offset,
-            now_ms=self.clock.steady_ms(),
-        )
-        seen = [Repeat(places[one.row], one.partition, one.offset) for one in repeats]
-        left_out = sorted([*seen, *refused], key=lambda repeat: repeat.row)
-        return ([without_repeats(frames, left_out)] if left_out else frames), fresh
 
     async def publish_drafts(
         self, grant: Grant, drafts: Sequence[tuple[Draft, int | None]]

@@ -5,28 +5,28 @@ its index. The reply waits until a change is durable, so that a cancelled messag
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from typing import Final
 
 import msgspec
 from pyroaring import BitMap64
 
-from goqueue.base.errors import DelayedNotFoundError, InvalidRequestError
-from goqueue.base.grant import BROKER_READS
+from goqueue.base.errors import DelayedNotFoundError, GoQueueError, InvalidRequestError
 from goqueue.base.ids import Offset, PartitionId, TopicName
 from goqueue.base.limits import DELAY_MS_MAX, DELAYED_PAGE_MAX
-from goqueue.base.units import MiB, format_duration_ms
+from goqueue.base.units import format_duration_ms
 from goqueue.core.decision import Decision
 from goqueue.core.record.message import Message
 from goqueue.core.record.queue_rows import DELAY_ID
 from goqueue.core.schedule import schedule
+from goqueue.observability.events import LogEvent
 from goqueue.observability.logging import get_logger
 from goqueue.runtime.clock import Clock
-from goqueue.runtime.log.isolation import Isolation
-from goqueue.runtime.log.page import read_page
 from goqueue.runtime.log.partition import Partition
 from goqueue.runtime.log.topic import Topic
 from goqueue.runtime.machine import MachineHost, StateJournal, forget, homes_in
+from goqueue.runtime.schedule.previews import read_from, read_messages
+from goqueue.runtime.schedule.replacing import DelayReplacements
 from goqueue.runtime.schedule.timer import DueTimer
 
 KEY_PREFIX: Final = "delay/"
@@ -49,6 +49,8 @@ class DelayedMessage(msgspec.Struct, frozen=True, kw_only=True):
     release_ms: int = 0
     """When it comes by ``Clock.steady_ms``, if it is pending."""
     state: str = PENDING
+    message: Message | None = None
+    """What it is, if it could be read."""
 
 
 class Delays:
@@ -66,6 +68,10 @@ class Delays:
         self._state = state
         self._clock = clock
         self.timer = DueTimer(clock)
+        self.replacing = DelayReplacements(state, self._host)
+        self.resolving: set[asyncio.Task[None]] = set()
+        """What looks for replacements that an unload cut short."""
+        self._is_released = False
 
     # Life.
 
@@ -91,6 +97,25 @@ class Delays:
             if cancelled:
                 one.queue.tell_cancelled(cancelled)
             self.timer.resume(one.queue)
+        if self._is_released:
+            self._resolve_in(partition)
+
+    def _resolve_in(self, partition: int) -> None:
+        """Begin to see to replacements of the topics of a state partition that was loaded again."""
+        for name in homes_in(self._state, partition, self._topics):
+            topic = self._topics[name]
+            if any(one.queue.schedule.held for one in topic.partitions):
+                task = asyncio.get_running_loop().create_task(self._resolve(topic))
+                self.resolving.add(task)
+                task.add_done_callback(self.resolving.discard)
+
+    async def _resolve(self, topic: Topic) -> None:
+        """See to replacements that were cut short by an unload, behind those under way."""
+        try:
+            async with topic.turn:
+                await self.replacing.resolve(topic)
+        except GoQueueError as error:
+            log.warning(LogEvent.REPLACEMENT_NOT_SETTLED, error=error.message)
 
     def unload(self, partition: int) -> None:
         """Let nothing become due and nobody change a delay, in topics of a state partition."""
@@ -105,6 +130,9 @@ class Delays:
 
     async def release(self) -> None:
         """Release what became due before the start, with a turn for others now and then."""
+        self._is_released = True
+        for topic in list(self._topics.values()):
+            await self.replacing.resolve(topic)
         partitions = [one for topic in self._topics.values() for one in topic.partitions]
         for count, partition in enumerate(partitions, start=1):
             partition.queue.trim(partition.log.start_offset)
@@ -140,6 +168,22 @@ class Delays:
                 limit -= 1
                 yield _waiting(partition, found)
             skip = max(skip - pending, 0)
+
+    async def with_messages(
+        self, topic: str, found: Iterable[DelayedMessage]
+    ) -> list[DelayedMessage]:
+        """Return delayed messages with what they are."""
+        listed = list(found)
+        where = self._find(topic)
+        messages: dict[tuple[int, int], Message] = {}
+        for number in {one.partition for one in listed}:
+            offsets = [one.offset for one in listed if one.partition == number]
+            read = await read_messages(where, where.partition(number), sorted(offsets))
+            messages.update({(number, offset): message for offset, message in read.items()})
+        return [
+            msgspec.structs.replace(one, message=messages.get((one.partition, one.offset)))
+            for one in listed
+        ]
 
     async def find(self, topic: str, partition: int, offset: int) -> DelayedMessage:
         """Return a message that was delayed, whatever became of it, or raise."""
@@ -180,15 +224,7 @@ class Delays:
     async def _read(self, topic: str, partition: Partition, offset: int) -> Message | None:
         if not partition.log.start_offset <= offset < partition.visible_offset:
             return None
-        page = await read_page(
-            BROKER_READS,
-            self._find(topic),
-            partition.name.partition,
-            offset=Offset(offset),
-            count_max=1,
-            bytes_max=1 * MiB,
-            lens=Isolation(show_delayed=True, is_committed=False),
-        )
+        page = await read_from(self._find(topic), partition, offset, count_max=1)
         first = page.messages[0] if page.messages else None
         return first if first is not None and first.offset == offset else None
 

@@ -21,6 +21,7 @@ from goqueue.wire.http.delayed import (
     DelayedPage,
     NamedCanceled,
     Reschedule,
+    preview_text,
     read_delay_ms,
     read_deliver_at_us,
 )
@@ -219,6 +220,10 @@ def _shown(found: DelayedList) -> list[DelayedMessage]:
             deliver_at=format_time_us(one.deliver_at_us),
             time_remaining=format_duration_ms(one.remaining_ms),
             state=one.state,
+            delay_id=one.delay_id,
+            key=None if one.key is None else preview_text(one.key),
+            preview=None if one.value is None else preview_text(one.value),
+            value_bytes=one.value_bytes if one.value_bytes >= 0 else None,
         )
         for one in found.messages
     ]

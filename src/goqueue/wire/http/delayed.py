@@ -8,11 +8,18 @@ from goqueue.base.errors import InvalidRequestError
 from goqueue.base.units import parse_duration_ms
 from goqueue.wire.times import parse_time_us
 
+UTF8_BYTES_MAX = 4
+"""No character takes more bytes than this."""
+
 State = Annotated[str, msgspec.Meta(examples=["pending", "delivered", "canceled"])]
 
 
-class DelayedMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """A message that was delayed: where it is, when it is due, and what became of it."""
+class DelayedMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A message that was delayed: where it is, when it is due, and what became of it.
+
+    Of key and value the first 64 bytes are shown; ``value_bytes`` says how large the value is. What
+    is not text has its bytes spelled out.
+    """
 
     topic: str
     partition: int
@@ -20,6 +27,10 @@ class DelayedMessage(msgspec.Struct, frozen=True, kw_only=True):
     deliver_at: str
     time_remaining: Annotated[str, msgspec.Meta(examples=["1h30m0s", "0s"])]
     state: State
+    delay_id: str | None = None
+    key: str | None = None
+    preview: str | None = None
+    value_bytes: int | None = None
 
 
 class DelayedPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,6 +121,17 @@ class PriorityStats(msgspec.Struct, frozen=True, kw_only=True):
 
     total_by_priority: list[int]
     topics: dict[str, TopicPriorities]
+
+
+def preview_text(content: bytes) -> str:
+    """Return the beginning of a key or value as text; a character that was cut off is left out."""
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        is_cut = error.end == len(content) and len(content) - error.start < UTF8_BYTES_MAX
+        if is_cut and error.start:
+            return content[: error.start].decode()
+        return content.decode("utf-8", "backslashreplace")
 
 
 def read_delay_ms(text: str) -> int:

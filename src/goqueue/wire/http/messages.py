@@ -36,7 +36,8 @@ class PublishMessage(msgspec.Struct, frozen=True, gc=False):
 
     An empty key is no key. Without a partition the key decides, and without a key they take turns.
     ``delay`` ("5s", "1h30m") or ``deliverAt`` hide a message until then; a delayed one goes where
-    its key leads it, whatever its partition. ``delay_id`` is a name to cancel it by.
+    its key leads it, whatever its partition. ``delay_id`` is a name to cancel it by; where a
+    message waits under it, ``on_conflict`` refuses this one or has it take the other's place.
     """
 
     value: str
@@ -52,6 +53,7 @@ class PublishMessage(msgspec.Struct, frozen=True, gc=False):
     delay: str | None = None
     deliver_at: str | None = msgspec.field(default=None, name="deliverAt")
     delay_id: str | None = None
+    on_conflict: str | None = None
 
 
 class PlainMessage(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):

@@ -89,6 +89,7 @@ class TransactionPublish(msgspec.Struct, frozen=True, kw_only=True):
     delay: str | None = None
     deliver_at: str | None = msgspec.field(default=None, name="deliverAt")
     delay_id: str | None = None
+    on_conflict: str | None = None
 
 
 class TransactionPublished(msgspec.Struct, frozen=True, kw_only=True):

@@ -92,6 +92,7 @@ BY_NAME: Final[dict[str, Json]] = {
     "key_encoding": _ENCODING,
     "missed": _one_of(Missed),
     "mode": _one_of([EXCLUSIVE, SHARED]),
+    "on_conflict": _one_of(["error", "replace"]),
     "ordering": _one_of([UNORDERED, BY_KEY]),
     "priority": _one_of(PRIORITY_NAMES),
     "protocol": _one_of(PROTOCOLS),
