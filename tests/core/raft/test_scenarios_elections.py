@@ -484,14 +484,3 @@ def test_refusals_of_a_majority_end_a_candidacy() -> None:
     raft.step(message(3, 1, 2, granted(yes=False)))
 
     assert raft.role is FOLLOWER
-
-
-def test_a_voter_tells_a_candidate_what_is_committed() -> None:
-    """(raft-rs: test_commit_by_vote) A promoted learner with the longest log can then campaign."""
-    log = stored(terms=[2, 2, 2], hard=HardState(Term(2), commit=LogIndex(2)))
-    raft = raft_of(1, log)
-    raft.step(message(2, 1, 3, vote(index=3, term=2, is_pre=True, commit=(3, 2))))
-    assert raft.log.commit == 3
-    raft.step(message(2, 1, 3, vote(index=3, term=2, is_pre=True, commit=(4, 1))))
-
-    assert raft.log.commit == 3

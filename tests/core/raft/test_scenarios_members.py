@@ -144,6 +144,27 @@ def test_nothing_follows_a_change_that_takes_the_leaders_vote() -> None:
         group[1].propose([b"x"])
 
 
+def test_a_new_leader_knows_that_its_own_vote_is_about_to_be_taken() -> None:
+    """The change was proposed by the leader before it."""
+    group = Group(1, 2, 3)
+    group.elect(1)
+    group.ignored = (AppendReply,)
+    group[1].propose_change(MembershipChange(ChangeKind.REMOVE, TWO))
+    group.settle()
+    group.isolate(1)
+    group.expire_leases()
+    group[2].campaign()
+    group.settle()
+    assert group[2].role is LEADER
+    with pytest.raises(NotLeaderError):
+        group[2].propose([b"x"])
+    group.ignored = ()
+    group.tick(2, 2)
+
+    assert group[2].role is FOLLOWER
+    assert group[3].log.commit == group[2].log.last_index
+
+
 def test_a_new_member_counts_as_heard_of_at_first() -> None:
     """(TestAddNodeCheckQuorum)"""
     group = Group(1)

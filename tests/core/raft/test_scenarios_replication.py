@@ -180,6 +180,19 @@ def test_a_write_that_was_overtaken_is_not_taken_for_durable() -> None:
     assert raft.log.stable == 2
 
 
+def test_what_was_replaced_is_applied_when_the_replacement_is_durable() -> None:
+    """(TestFollowerAppendEntries, TestNodeAdvance)"""
+    raft = raft_of(1, stored(terms=[2, 2, 2], hard=HardState(Term(3))))
+    finish(raft)
+    raft.step(message(2, 1, 3, Append(LogIndex(1), Term(1), LogIndex(2), (entry(2, 3, b"n"),))))
+    effects = raft.take_effects()
+    assert not effects.committed
+    raft.persisted(effects)
+    raft.applied(effects)
+
+    assert [one.data for one in raft.take_effects().committed] == [b"n"]
+
+
 def test_a_leader_commits_entries_of_earlier_terms_only_with_one_of_its_own() -> None:
     """(TestLeaderOnlyCommitsLogFromCurrentTerm, TestCannotCommitWithoutNewTermEntry,
     TestCommitWithoutNewTermEntry, TestLeaderCommitPrecedingEntries; paper, figure 8)
