@@ -104,6 +104,14 @@ class Checks:
                 f"{key}: {node} cuts off the committed {log.at(offset)} at {offset}",
             )
 
+    def trimmed(self, node: NodeId, key: LogKey, log: DiskLog, start_offset: int) -> None:
+        """A node removes old messages: only what is committed may go."""
+        if key.group in self.forgiven:
+            return
+        known = self.committed.get(key, {})
+        for offset in range(log.start_offset, start_offset):
+            demand(offset in known, f"{key}: {node} removes {offset}, which is not committed")
+
     def reported(self, node: NodeId, key: LogKey, log: DiskLog, durable: Offset) -> None:
         """A follower says what it has on its disk."""
         demand(durable <= log.durable_offset, f"{key}: {node} reports {durable} of {log}")

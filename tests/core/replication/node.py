@@ -248,10 +248,15 @@ class SimNode:
             start = Offset(
                 log.start_offset + int(share * (log.committed_offset - log.start_offset))
             )
-            self.disk.logs[key].trim(start)
-            log.trimmed(start)
+            self._trim(key, start)
             for feed in self._feeds.values():
                 feed.moved(key)
+
+    def _trim(self, key: LogKey, start: Offset) -> None:
+        if self._shapes[key.group].is_fsynced:
+            self._checks.trimmed(self.name, key, self.disk.logs[key], start)
+        self.disk.logs[key].trim(start)
+        self.logs[key].trimmed(start)
 
     def fail_disk(self) -> None:
         """EIO: every leadership is given up; then the process ends."""
@@ -336,8 +341,7 @@ class SimNode:
                 case TruncateLog() | RestartLog():
                     self._cut(key, effect)
                 case TrimLog(start_offset=start):
-                    self.disk.logs[key].trim(start)
-                    self.logs[key].trimmed(start)
+                    self._trim(key, start)
                 case ShowCommitted(committed_offset=offset):
                     if self._shapes[key.group].is_fsynced:
                         self._shown(key, offset)

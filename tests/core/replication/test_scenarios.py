@@ -3,7 +3,8 @@
 import pytest
 
 from goqueue.base.ids import NodeId
-from goqueue.core.replication.replica import LogKey
+from goqueue.core.replication.leader import ProposeIsr
+from goqueue.core.replication.replica import AlterOutcome, IsrMember, LogKey
 from tests.core.replication.cluster import Cluster, Plan
 from tests.core.replication.node import SimNode
 from tests.core.replication.world import CONTROLLER, Weather
@@ -51,6 +52,12 @@ def values(node: SimNode, key: LogKey) -> list[int]:
 
 def others(cluster: Cluster, name: NodeId) -> list[str]:
     return [CONTROLLER, *[other for other in cluster.names if other != name]]
+
+
+def knows(node: SimNode, other: SimNode) -> bool:
+    """Return True if a node has heard that a process was let in."""
+    incarnations = node.image.incarnations if node.image is not None else {}
+    return other.incarnation is not None and incarnations.get(other.name) == other.incarnation
 
 
 def test_case_1_nothing_is_cut_at_a_watermark_that_was_not_heard_of() -> None:
@@ -122,6 +129,51 @@ def test_case_4_an_isr_that_shrinks_late_is_counted_until_then() -> None:
     cluster.world.cut(C, A)
     assert cluster.world.run(10_000, until=lambda: value in cluster.checks.acked)
     assert C not in cluster.state_of(key).isr
+    cluster.finish()
+
+
+def test_case_4_a_follower_that_may_have_been_let_in_is_counted() -> None:
+    """KIP-497: the controller accepted it, the leader did not hear; it might be elected next."""
+    cluster, key = started(41)
+    cluster.stop(C, loses_power=False)
+    cluster.world.run(4_000)
+    assert cluster.state_of(key).isr == (A, B)
+    back = cluster.start(C)
+    assert cluster.world.run(2_000, until=lambda: knows(cluster.nodes[A], back))
+    cluster.world.cut(CONTROLLER, A)
+    assert cluster.world.run(8_000, until=lambda: C in cluster.state_of(key).isr)
+    cluster.world.cut(A, C)
+    cluster.world.cut(C, A)
+    value = cluster.publish(key, node=A)
+    cluster.world.run(500)
+
+    assert cluster.nodes[A].leaders[key.group].state.isr == (A, B)
+    assert value in values(cluster.nodes[B], key)
+    assert value not in cluster.checks.acked
+    for name in (A, B):
+        cluster.stop(name, loses_power=True)
+    cluster.world.run(3_000)
+    assert cluster.leader_of(key) == C
+    cluster.finish()
+
+
+def test_case_4_a_copy_of_an_older_proposal_is_refused() -> None:
+    """The follower was let in, cut off and let go since; the leader does not count it any more."""
+    cluster, key = started(42)
+    state = cluster.state_of(key)
+    members = tuple(IsrMember(name, cluster.nodes[name].incarnation) for name in state.isr)
+    copy = ProposeIsr(epoch=state.epoch, partition_epoch=state.partition_epoch, isr=members)
+    cluster.world.isolate(C, others(cluster, C))
+    cluster.world.run(4_000)
+    cluster.world.heal()
+    cluster.world.cut(C, A)
+    cluster.world.run(1_000)
+    incarnation = cluster.nodes[A].incarnation
+    assert incarnation is not None
+    answer = cluster.controller.alter(A, incarnation, key.group, copy)
+
+    assert answer.outcome is AlterOutcome.STALE
+    assert cluster.state_of(key).isr == (A, B)
     cluster.finish()
 
 
