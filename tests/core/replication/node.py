@@ -449,6 +449,10 @@ class SimNode:
         if leader is not None:
             leader.answered(answer, now_ms=self._world.now_ms)
 
+    @property
+    def feeds(self) -> list[FeedSession]:
+        return list(self._feeds.values())
+
     def _feeder(self, node: NodeId) -> SimFeeder:
         incarnation = self._incarnations[node]
         return SimFeeder(self.leaders, node, incarnation, now_ms=self._world.now_ms)

@@ -5,7 +5,9 @@ import pytest
 from goqueue.base.ids import NodeId
 from goqueue.core.replication.leader import ProposeIsr
 from goqueue.core.replication.replica import AlterOutcome, IsrMember, LogKey
+from goqueue.core.replication.session import SessionRequest
 from tests.core.replication.cluster import Cluster, Plan
+from tests.core.replication.feeding import Fetching
 from tests.core.replication.node import SimNode
 from tests.core.replication.world import CONTROLLER, Weather
 
@@ -302,6 +304,40 @@ def test_case_8_two_of_three_wiped_at_once_lose_nothing_while_one_is_left() -> N
     assert cluster.leader_of(key) is None
     cluster.finish()
     assert all(safe in values(node, key) for node in cluster.nodes.values())
+
+
+def test_case_8_what_an_earlier_process_had_does_not_count_for_a_wiped_one() -> None:
+    """KIP-903: neither a proposal that names it nor a fetch of it that arrives late is believed."""
+    cluster, key = started(81)
+    cluster.stop(C, loses_power=False)
+    cluster.world.run(4_000)
+    old = cluster.start(C)
+    leader = cluster.nodes[A].leaders[key.group]
+    assert cluster.world.run(2_000, until=lambda: knows(cluster.nodes[A], old))
+    cluster.world.cut(A, CONTROLLER)
+    assert cluster.world.run(900, until=lambda: C in leader.isr_max)
+    assert old.incarnation is not None
+    state = leader.state
+    members = (IsrMember(A, None), IsrMember(B, None), IsrMember(C, old.incarnation))
+    late = ProposeIsr(epoch=state.epoch, partition_epoch=state.partition_epoch, isr=members)
+    position = old.followers[key.group].position(key.log)
+    cluster.world.heal()
+    cluster.world.cut(C, A)
+    cluster.stop(C, loses_power=True)
+    wiped = cluster.start(C, wiped=True)
+    incarnation = cluster.nodes[A].incarnation
+    assert incarnation is not None
+    answer = cluster.controller.alter(A, incarnation, key.group, late)
+    assert answer.outcome is AlterOutcome.INELIGIBLE
+
+    assert cluster.world.run(900, until=lambda: knows(cluster.nodes[A], wiped))
+    request = SessionRequest(session=2**60, sequence=0, answered=-1, parts=((key, position),))
+    before = leader.replicas_with(key.log, position.offset)
+    fetching = Fetching(C, old.incarnation, request)
+    cluster.nodes[A].act(lambda: cluster.nodes[A].fetch(fetching))
+    assert request.session not in [feed.number for feed in cluster.nodes[A].feeds]
+    assert leader.replicas_with(key.log, position.offset) <= before
+    cluster.finish()
 
 
 def test_case_9_an_election_that_was_not_heard_of_and_an_old_controller() -> None:
