@@ -45,6 +45,13 @@ class Gate:
             raise ForbiddenError(f"{deed.value} is not permitted: it needs {deed.need}{about}")
         return Grant(caller, deed, names, self.epoch)
 
+    def name(self, grant: Grant, *names: str) -> Grant:
+        """Return the grant for the resources that a request turned out to be about, or raise.
+
+        For requests that say whom they are about by a receipt or the number of a producer.
+        """
+        return grant if grant.names == names else self.admit(grant.caller, grant.deed, names)
+
     def open(self, caller: Caller) -> "Session":
         """Return the session of a new connection."""
         return Session(self, caller)

@@ -4,6 +4,7 @@ A policy is asked by the gate and by nobody else. What it does not allow is refu
 default that lets a request pass.
 """
 
+from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
 from typing import Protocol
 
@@ -32,6 +33,7 @@ class LoopbackPolicy:
         return caller.transport is Transport.EMBEDDED or _is_loopback(caller.peer)
 
 
+@lru_cache(maxsize=1_000)
 def _is_loopback(peer: str) -> bool:
     try:
         # A link-local address of IPv6 may have a zone behind a percent sign.

@@ -14,6 +14,7 @@ from goqueue.core.delivery.settle import Settled
 from goqueue.core.dlq.names import dlq_of
 from goqueue.runtime.broker import Broker
 from goqueue.service.claims import Claim, Claims, Misfit, Terms, find_home
+from goqueue.service.gate import Gate
 from goqueue.service.verb import granted_verb
 from goqueue.wire.http.settling import BatchError, BatchProgress, BatchSettled
 from goqueue.wire.times import format_time_us
@@ -42,7 +43,8 @@ class _Outcome(NamedTuple):
 class Receipts:
     """Settles messages by their receipts, those of one lease together."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, gate: Gate) -> None:
+        self._gate = gate
         self._consume = broker.consume
         self._clock = broker.clock
 
@@ -53,6 +55,7 @@ class Receipts:
         """Settle one message, or raise saying why its receipt settles nothing."""
         receipt = parse_receipt(text)
         hosted = find_home(self._consume.ledgers, receipt)
+        grant = self._gate.name(grant, hosted.group)
         is_next = receipt.offset == hosted.ledger.committed
         claim = Claim(hosted, receipt.nonce, terms, {receipt.offset: 0})
         (settled,) = await self._consume.settle(
@@ -91,6 +94,7 @@ class Receipts:
     ) -> list[_Outcome]:
         parts = [claim.settlement(verb) for claim in claims]
         try:
+            grant = self._gate.name(grant, group)
             settled = await self._consume.settle(grant, group, member, parts, is_alone=True)
         except GoQueueError as error:
             # Another group's messages may be settled all the same: each is told its own fate.

@@ -62,14 +62,14 @@ class Service:
         self.publishing = Publishing(broker)
         self.queue = Queue(broker)
         self.reading = Reading(broker)
-        self.receipts = Receipts(broker)
+        self.receipts = Receipts(broker, self.gate)
         self.schedules = Schedules(broker)
         self.schemas = Schemas(broker)
         self.stats = Statistics(broker)
         self.status = Status(broker)
         self.topics = Topics(broker)
         self.traces = Traces(broker)
-        self.tx = Transactions(broker)
+        self.tx = Transactions(broker, self.gate)
 
     def __repr__(self) -> str:
         return f"<Service of {self._broker!r}>"

@@ -3,11 +3,13 @@
 from collections import Counter
 
 from goqueue.base.deeds import Deed
+from goqueue.base.grant import Grant
 from goqueue.base.ids import Offset, TopicName
 from goqueue.core.tx.producer import ABORT, COMMIT, Identity, TxProducer
 from goqueue.runtime.broker import TX_TOPIC, Broker
+from goqueue.service.gate import Gate
 from goqueue.service.settlements import place_of, settled_part, settlement_of
-from goqueue.service.verb import verb
+from goqueue.service.verb import finding_verb, verb
 from goqueue.wire import calls, queue_calls, tx_calls
 from goqueue.wire.http.transactions import LogSize, ProducerCounts, TransactionStats
 from goqueue.wire.tx_calls import UNCOUNTED
@@ -16,8 +18,9 @@ from goqueue.wire.tx_calls import UNCOUNTED
 class Transactions:
     """What can be asked about transactions; HTTP names the transactional id in each request."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, gate: Gate) -> None:
         self._broker = broker
+        self._gate = gate
         self._transactions = broker.transactions
 
     @verb(Deed.TX_INIT)
@@ -30,55 +33,70 @@ class Transactions:
         )
         return tx_calls.TxLife(life.stamp.producer_id, life.stamp.epoch, life.token)
 
-    @verb(Deed.TX_BEGIN)
-    async def begin(self, call: tx_calls.TxWho) -> tx_calls.TxNumber:
+    @finding_verb(Deed.TX_BEGIN)
+    async def begin(self, grant: Grant, call: tx_calls.TxWho) -> tx_calls.TxNumber:
         """Begin a transaction."""
+        self._admit(grant, call)
         return tx_calls.TxNumber(await self._transactions.begin(identity_of(call)))
 
-    @verb(Deed.TX_BEGIN)
-    async def begin_named(self, call: tx_calls.TxWho, name: str | None) -> tx_calls.TxState:
+    @finding_verb(Deed.TX_BEGIN)
+    async def begin_named(
+        self, grant: Grant, call: tx_calls.TxWho, name: str | None
+    ) -> tx_calls.TxState:
         """Begin a transaction of a transactional id and return where it stands."""
+        self._admit(grant, call)
         who = identity_of(call)
         await self._transactions.begin(who, name)
         return self._state(self._transactions.find(who))
 
-    @verb(Deed.TX_ADD_PARTITION)
+    @finding_verb(Deed.TX_ADD_PARTITION)
     async def add_partition(
-        self, call: tx_calls.TxWho, place: tuple[str, int], name: str | None
+        self, grant: Grant, call: tx_calls.TxWho, place: tuple[str, int], name: str | None
     ) -> None:
         """Let a transaction write to a partition."""
+        self._admit(grant, call)
+        self._gate.admit(grant.caller, Deed.PUBLISH, (place[0],))
         await self._transactions.add_partitions(identity_of(call), [place], name)
 
-    @verb(Deed.TX_HOLD)
-    async def hold(self, call: tx_calls.TxHold) -> queue_calls.Settled:
+    @finding_verb(Deed.TX_HOLD)
+    async def hold(self, grant: Grant, call: tx_calls.TxHold) -> queue_calls.Settled:
         """Let a transaction ack messages of a group."""
+        self._admit(grant, call.who)
+        self._gate.admit(grant.caller, Deed.SETTLE, (call.group,))
         settlements = [settlement_of(place, part) for place, part in enumerate(call.parts)]
         outcomes = await self._transactions.hold(identity_of(call.who), call.group, settlements)
         return queue_calls.Settled([settled_part(outcome) for outcome in outcomes])
 
-    @verb(Deed.TX_OFFSETS)
-    async def offsets(self, call: tx_calls.TxOffsets) -> calls.Nothing:
+    @finding_verb(Deed.TX_OFFSETS)
+    async def offsets(self, grant: Grant, call: tx_calls.TxOffsets) -> calls.Nothing:
         """Let a transaction commit offsets of a group."""
+        self._admit(grant, call.who)
+        self._gate.admit(grant.caller, Deed.COMMIT_OFFSETS, (call.group,))
         offsets = {place_of(one.topic, one.partition): Offset(one.offset) for one in call.offsets}
         await self._transactions.add_offsets(identity_of(call.who), call.group, offsets)
         return calls.Nothing()
 
-    @verb(Deed.TX_DETACH)
-    async def detach(self, call: tx_calls.TxWho) -> calls.Nothing:
+    @finding_verb(Deed.TX_DETACH)
+    async def detach(self, grant: Grant, call: tx_calls.TxWho) -> calls.Nothing:
         """Leave a transaction for another to adopt."""
+        self._admit(grant, call)
         await self._transactions.detach(identity_of(call))
         return calls.Nothing()
 
-    @verb(Deed.TX_ADOPT)
-    async def adopt(self, call: tx_calls.TxAdopt) -> calls.Nothing:
+    @finding_verb(Deed.TX_ADOPT)
+    async def adopt(self, grant: Grant, call: tx_calls.TxAdopt) -> calls.Nothing:
         """Let detached transactions end as this one does."""
+        self._admit(grant, call.who, *call.children)
         children = [identity_of(child) for child in call.children]
         await self._transactions.adopt(identity_of(call.who), children)
         return calls.Nothing()
 
-    @verb(Deed.TX_END)
-    async def end(self, call: tx_calls.TxEnd, name: str | None = None) -> tx_calls.TxEnded:
+    @finding_verb(Deed.TX_END)
+    async def end(
+        self, grant: Grant, call: tx_calls.TxEnd, name: str | None = None
+    ) -> tx_calls.TxEnded:
         """Commit or abort."""
+        self._admit(grant, call.who)
         is_ended = await self._transactions.end(
             identity_of(call.who),
             COMMIT if call.is_commit else ABORT,
@@ -88,9 +106,12 @@ class Transactions:
         )
         return tx_calls.TxEnded(is_ended)
 
-    @verb(Deed.TX_HEARTBEAT)
-    async def heartbeat(self, call: tx_calls.TxWho, name: str | None = None) -> calls.Nothing:
+    @finding_verb(Deed.TX_HEARTBEAT)
+    async def heartbeat(
+        self, grant: Grant, call: tx_calls.TxWho, name: str | None = None
+    ) -> calls.Nothing:
         """Note that a producer is there."""
+        self._admit(grant, call)
         self._transactions.heartbeat(identity_of(call), name)
         return calls.Nothing()
 
@@ -134,6 +155,16 @@ class Transactions:
                 records=sum(log.end_offset - log.start_offset for log in logs),
             ),
         )
+
+    def _admit(self, grant: Grant, *speakers: tx_calls.TxWho) -> None:
+        """Ask the gate about the transactional ids of those who speak, or raise.
+
+        A number that belongs to none is refused by what is asked for.
+        """
+        found = (self._transactions.name_of(one.producer_id) for one in speakers)
+        names = tuple(dict.fromkeys(name for name in found if name is not None))
+        if names:
+            self._gate.name(grant, *names)
 
     def _state(self, producer: TxProducer) -> tx_calls.TxState:
         open_ms = self._broker.clock.now_ms() - producer.begun_at_ms if producer.is_open else 0

@@ -1,9 +1,10 @@
 """Verbs: what can be asked of a noun's service, each with the deeds it serves.
 
 A verb takes the grant of its request first. Most have no other use for it, and the decorator takes
-it for them: it is compared with the verb's deeds and the method gets the rest, or the caller of the
-grant and the rest where it matters on which connection a member speaks. Verbs on busy paths
-hand it on to the runtime, which compares it itself; for them the decorator costs nothing.
+it for them: it is compared with the verb's deeds and the method gets the rest; with it the caller
+where it matters on which connection a member speaks, or the grant where a name has to be found.
+Verbs on busy paths hand it on to the runtime, which compares it itself; for them the decorator
+costs nothing.
 """
 
 import asyncio
@@ -57,6 +58,28 @@ def caller_verb(
         def checked(self: S, grant: Grant, /, *args: P.args, **kwargs: P.kwargs) -> R:
             assert grant.deed in deeds, f"a grant for {deeds[0]}, not for {grant.deed}"
             return method(self, grant.caller, *args, **kwargs)
+
+        setattr(checked, DEEDS, deeds)
+        return checked
+
+    return make
+
+
+def finding_verb(
+    *deeds: Deed,
+) -> Callable[[Callable[Concatenate[S, Grant, P], R]], Callable[Concatenate[S, Grant, P], R]]:
+    """Make a method a verb as ``verb`` does, and leave it the grant.
+
+    For requests whose resource has to be found: the gate is then asked about its name.
+    """
+
+    def make(
+        method: Callable[Concatenate[S, Grant, P], R],
+    ) -> Callable[Concatenate[S, Grant, P], R]:
+        @wraps(method)
+        def checked(self: S, grant: Grant, /, *args: P.args, **kwargs: P.kwargs) -> R:
+            assert grant.deed in deeds, f"a grant for {deeds[0]}, not for {grant.deed}"
+            return method(self, grant, *args, **kwargs)
 
         setattr(checked, DEEDS, deeds)
         return checked

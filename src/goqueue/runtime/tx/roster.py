@@ -123,6 +123,10 @@ class Roster:
         self._identities.unbind(hosted.producer.producer_id)
         return gone
 
+    def name_of(self, producer_id: int) -> str | None:
+        """Return the transactional id of a producer, if it has one."""
+        return self._names.get(producer_id)
+
     def _of(self, who: Identity) -> HostedTxProducer | None:
         name = self._names.get(who.producer_id)
         return None if name is None else self._hosted.get(name)

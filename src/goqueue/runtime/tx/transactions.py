@@ -379,6 +379,10 @@ class Transactions:
         """Return what is known of an id."""
         return self._roster.get(name).producer
 
+    def name_of(self, producer_id: int) -> str | None:
+        """Return the transactional id of a producer, also of one that is not loaded here."""
+        return self._roster.name_of(producer_id)
+
     def find(self, who: Identity, name: str | None = None) -> TxProducer:
         """Return what is known of who speaks, or raise if that is nothing."""
         return self._roster.find(who, name).producer

@@ -101,7 +101,10 @@ class Resource:
         self.methods = dict(methods)
         if "GET" in methods:
             self.methods.setdefault("HEAD", methods["GET"])
-        self._names = {method: one.name_parameter for method, one in self.methods.items()}
+        self._names = {
+            method: (one.name_parameter, one.name_query, one.name_in_body)
+            for method, one in self.methods.items()
+        }
         self._allow = ", ".join(sorted(self.methods))
 
     def __repr__(self) -> str:
@@ -118,8 +121,9 @@ class Resource:
         is_change = operation.changes_state or call.method not in SAFE_METHODS
         if is_change and call.is_forged:
             return refusal(HTTPStatus.FORBIDDEN, _MAY_READ, code=CROSS_SITE)
-        parameter = self._names[call.method]
-        names = () if parameter is None else (call.path[parameter],)
+        parameter, query, call.name_in_body = self._names[call.method]
+        name = None if query is None else call.text(query)
+        names = (call.path[parameter],) if parameter is not None else (name,) if name else ()
         try:
             call.grant = call.session.admit(operation.deed, names)
             return await operation.answer(call)

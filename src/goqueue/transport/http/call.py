@@ -41,6 +41,7 @@ class Call:
         "_timeout_seconds",
         "grant",
         "method",
+        "name_in_body",
         "path",
         "turns",
     )
@@ -65,6 +66,8 @@ class Call:
         """The method, in capitals."""
         self.path = path
         """The parameters in the path."""
+        self.name_in_body: str | None = None
+        """The field of the body that names what the request is about, if one does."""
         self.turns = turns
         """For work that is large: others run between two pieces of it."""
 
@@ -133,8 +136,16 @@ class Call:
     # The body.
 
     async def body(self, decoder: msgspec.json.Decoder[T], *, bytes_max: int) -> T:
-        """Return the JSON body as a value of the decoder's type, or raise naming what is wrong."""
-        return decode(decoder, await self.raw_body(bytes_max))
+        """Return the JSON body as a value of the decoder's type, or raise naming what is wrong.
+
+        Where the body names what the request is about, the gate is asked again.
+        """
+        decoded = decode(decoder, await self.raw_body(bytes_max))
+        name = None if self.name_in_body is None else getattr(decoded, self.name_in_body)
+        if name:
+            # Until now the gate knew that there is a request of the kind, and not about what.
+            self.grant = self.session.admit(self.grant.deed, (name,))
+        return decoded
 
     async def raw_body(self, bytes_max: int) -> bytes | bytearray:
         """Return the body, or raise when it is larger than it may be."""

@@ -73,6 +73,18 @@ class Operation:
         return name_field(self.deed, PATH_NAME.findall(self.path))
 
     @property
+    def name_query(self) -> str | None:
+        """The parameter of the query that names it, where the path does not."""
+        fields = [] if self.name_parameter else [one.name for one in self.parameters]
+        return name_field(self.deed, fields)
+
+    @property
+    def name_in_body(self) -> str | None:
+        """The field of the body that names it, where the path does not."""
+        fields = () if self.name_parameter else getattr(self.body, "__struct_fields__", ())
+        return name_field(self.deed, fields)
+
+    @property
     def name(self) -> str:
         """Its name among all operations."""
         return str(getattr(self.answer, "__name__", "operation"))
