@@ -18,7 +18,7 @@ Memory = NDArray[np.uint8]
 
 
 class BufferPool:
-    """Lends memory that nobody has cleared, and keeps a little of what comes back. Any thread."""
+    """Lends memory that is not cleared, and keeps a little of what comes back. Any thread."""
 
     def __init__(self, *, kept_max: int, kept_bytes_max: int) -> None:
         self._kept_max = kept_max

@@ -1,4 +1,4 @@
-"""Who asks."""
+"""The caller of a request."""
 
 from dataclasses import dataclass
 from enum import StrEnum

@@ -44,5 +44,5 @@ def subject_name(name: object) -> SubjectName:
 
 
 def is_internal(name: str) -> bool:
-    """Tell whether the name belongs to the broker itself."""
+    """Return True if the name belongs to the broker itself."""
     return name.startswith(INTERNAL_PREFIX)

@@ -267,7 +267,7 @@ def check_broker(address: str) -> Finding:
 
 
 def check_port(name: str, address: Address) -> Finding:
-    """Tell whether something listens where a broker started here would."""
+    """Return True if something listens where a broker started here would."""
     try:
         _connect(address).close()
     except OSError:

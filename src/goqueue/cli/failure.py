@@ -119,7 +119,7 @@ def tell(failure: Failure, *, as_json: bool) -> None:
 
 
 def asks_for_json(arguments: Sequence[str]) -> bool:
-    """Tell whether errors are wanted as JSON, even where the arguments themselves are wrong."""
+    """Return True if errors are wanted as JSON, even where the arguments themselves are wrong."""
     for place, argument in enumerate(arguments):
         if argument in {"-o", "--output"}:
             return arguments[place + 1 : place + 2] == ["json"]

@@ -67,7 +67,7 @@ class Outgoing(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     @property
     def is_plain(self) -> bool:
-        """Tell whether there is nothing but a key and a value."""
+        """Return True if there is nothing but a key and a value."""
         return (
             self.headers is None
             and self.priority is None
@@ -174,7 +174,7 @@ def split_lines(stream: BinaryIO, advance: Callable[[int], None]) -> Iterator[by
 
 
 def looks_like_message(line: bytes) -> bool:
-    """Tell whether a line is a JSON message rather than a value that happens to be JSON."""
+    """Return True if a line is a JSON message rather than a value that happens to be JSON."""
     if not line.lstrip().startswith(b"{"):
         return False
     try:

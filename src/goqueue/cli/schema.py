@@ -148,7 +148,7 @@ def check(
     reference: References = None,
     version: Version = None,
 ) -> None:
-    """Tell whether a schema could be the next version; exit code 1 if it could not."""
+    """Return True if a schema could be the next version; exit code 1 if it could not."""
     text, used = _read(file), _references(reference or [])
     with session.connect() as client:
         breaks = client.schemas.check(

@@ -66,7 +66,7 @@ class Session:
 
     @property
     def is_table(self) -> bool:
-        """Tell whether a person reads the answer."""
+        """Return True if a person reads the answer."""
         return self.output is Output.TABLE
 
     @property

@@ -27,7 +27,7 @@ def text_of(content: bytes) -> str:
 
 
 def is_coloured(stream: TextIO) -> bool:
-    """Tell whether colours are welcome on a stream."""
+    """Return True if colours are welcome on a stream."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 

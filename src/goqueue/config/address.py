@@ -17,7 +17,7 @@ class Address(NamedTuple):
 
     @property
     def is_loopback(self) -> bool:
-        """Tell whether only this machine can reach it."""
+        """Return True if only this machine can reach it."""
         return self.host.lower() == LOCALHOST or is_loopback(self.host)
 
     def __str__(self) -> str:

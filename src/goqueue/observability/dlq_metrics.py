@@ -41,7 +41,7 @@ class DlqMeter:
         )
 
     def watch_depths(self, depths: Callable[[], Mapping[TopicName, int]]) -> None:
-        """Read off how many dead letters there are whenever somebody scrapes."""
+        """Read off how many dead letters there are at each scrape."""
         self._metrics.collect_from(lambda: _depth_metrics(depths()))
 
     def buried(self, topic: str, reasons: Mapping[str, int]) -> None:

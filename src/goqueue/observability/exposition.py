@@ -1,8 +1,8 @@
-"""The metrics as text for whoever asks, without keeping the broker from its work.
+"""The metrics as text, rendered without keeping the broker from its work.
 
 Writing the text takes long where there are many topics: half a second for a few hundred. So only
 the numbers are read in the event loop, one family at a time, and the text is written in a thread.
-One text is under way at a time, and who asks within a second of the last one gets that one.
+One text is rendered at a time, and requests within a second of the last one get that one.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
 """The metrics of the contract, each with the one place that updates it.
 
 Counters of what passes through are plain numbers (``observability/counting.py``), bumped once per
-batch. What can be read off the broker's state (sizes, offsets, segments) is collected when somebody
-scrapes, so it costs nothing otherwise.
+batch. What can be read off the broker's state (sizes, offsets, segments) is collected at each
+scrape, so it costs nothing otherwise.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -176,7 +176,7 @@ class Metrics:
             metric.remove_by_labels({"topic": topic})
 
     def collect_from(self, source: Callable[[], Iterable[Metric]]) -> None:
-        """Add series that are read off the broker's state when somebody asks."""
+        """Add series that are read off the broker's state at each scrape."""
         self._sources.append(source)
 
     def gather(self) -> Iterator[Metric]:

@@ -40,7 +40,7 @@ class Ballast:
     def take(self) -> None:
         """Take room on the disk, unless it is there already or there is none to take. Any thread.
 
-        While somebody else takes it, there is nothing to do.
+        While another thread takes it, there is nothing to do.
         """
         if self._taking.acquire(blocking=False):
             try:

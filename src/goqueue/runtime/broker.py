@@ -165,7 +165,7 @@ class Broker:
 
     @property
     def is_ready(self) -> bool:
-        """Tell whether the broker serves."""
+        """Return True if the broker serves."""
         return self._is_started and not self._is_stopping
 
     @property

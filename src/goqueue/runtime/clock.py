@@ -2,7 +2,7 @@
 
 Three times are told apart. The *wall* is for people and for the times of messages; anybody may set
 it. The *monotonic* one is for deadlines inside one process. *Steady* time is the wall as it was at
-start, moved on by a clock nobody can set; how far the wall was set from it is the *shift*.
+start, moved on by a clock that cannot be set; how far the wall was set from it is the *shift*.
 """
 
 import threading
@@ -13,7 +13,7 @@ from goqueue.base.units import NS_PER_MS
 from goqueue.core.schedule.shifts import Shifts
 
 _NOISE_NS: Final = 2 * NS_PER_MS
-"""A smaller difference between two clocks is how they are read, not somebody who set one."""
+"""A smaller difference between two clocks is how they are read, not a change of one."""
 
 
 class Clock(Protocol):

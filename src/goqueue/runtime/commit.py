@@ -82,7 +82,7 @@ class Round:
         self.seconds = time.perf_counter() - started
 
     def finish(self) -> None:
-        """Tell the partition and everybody who waits. In the loop."""
+        """Report the outcome to the partition and all waiters. In the loop."""
         try:
             self.owner.finish_commit(self.commit, self.error, seconds=self.seconds)
         except Exception as error:  # noqa: BLE001 - nobody may wait for ever
@@ -181,9 +181,9 @@ class Committer:
         return future
 
     def is_free(self, size: int) -> bool:
-        """Tell whether so many bytes are best synced at once, without waiting for company.
+        """Return True if ``size`` bytes should be synced inline, without waiting for more.
 
-        Who asks right behind such a sync is company: from then on requests share theirs.
+        A request right behind such a sync means load: from then on requests share their syncs.
         """
         if self._has_synced_here:
             self._is_crowded = True
@@ -249,7 +249,7 @@ class Committer:
         try:
             _run_all(rounds)
         except BaseException as failure:
-            # Whatever ends the syncs, nobody waits for ever.
+            # Whatever ends the syncs, every waiter gets an outcome.
             for one in rounds:
                 _settle(one.waiters, StorageFailedError(f"the syncs were cut short: {failure!r}"))
             raise
@@ -271,7 +271,7 @@ class Committer:
             self._finished.append(job)
         if is_first:
             with contextlib.suppress(RuntimeError):
-                # The loop may be gone: nobody waits then.
+                # The loop may be closed: there are no waiters then.
                 self._loop.call_soon_threadsafe(self._finish_jobs)
 
     def _finish_jobs(self) -> None:

@@ -2,8 +2,8 @@
 
 What is decided about a name (a group, a transactional id, a topic's delays and dead letters, a
 schedule, the schemas) is decided where its state partition is loaded. Unloading refuses first, in
-one step; then what was begun is ended and what was written becomes durable, so that whoever loads
-the partition next finds all of it. Loading is what a start does, for one partition.
+one step; then what was begun is ended and what was written becomes durable, so that the next
+load of the partition finds all of it. Loading is what a start does, for one partition.
 """
 
 import asyncio

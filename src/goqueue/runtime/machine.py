@@ -6,7 +6,7 @@
     host.load(Event)                      the same ``apply``, from the journal
     host.close(error)                     unloaded: nothing is decided here any more
 
-Nobody else writes to a journal. Several tasks may commit to one host; the order of their events in
+Nothing else writes to a journal. Several tasks may commit to one host; the order of their events in
 the journal is the order in which they were applied.
 """
 
@@ -56,7 +56,7 @@ class Journal(Protocol):
         ...
 
     def is_snapshot_due(self, key: str, *, home: str) -> bool:
-        """Tell whether the next write of a machine begins with a snapshot of it."""
+        """Return True if the next write of a machine begins with a snapshot of it."""
         ...
 
     def durable(self, home: str) -> asyncio.Future[None]:
@@ -75,7 +75,7 @@ class Journal(Protocol):
         ...
 
     def note_damage(self, key: str, *, home: str) -> None:
-        """Let the next change of a machine begin anew with a snapshot."""
+        """Let the next change of a machine start with a snapshot."""
         ...
 
     def forget(self, key: str, *, home: str) -> asyncio.Future[None]:
@@ -93,12 +93,12 @@ class StateJournal(Journal, Protocol):
 
     @property
     def is_whole(self) -> bool:
-        """Tell whether every partition is loaded."""
+        """Return True if every partition is loaded."""
         ...
 
     @property
     def is_open(self) -> bool:
-        """Tell whether there is something to write to."""
+        """Return True if there is something to write to."""
         ...
 
     def partition_of(self, home: str) -> int:
@@ -118,7 +118,7 @@ class StateJournal(Journal, Protocol):
         ...
 
     async def settle(self, home: str, *, is_alone: bool) -> None:
-        """Return when everything written for a home is durable, at once if nobody else waits."""
+        """Return when everything written for a home is durable; alone, by a sync at once."""
         ...
 
     def make_room(self) -> bool:
@@ -148,7 +148,7 @@ class Waiters:
         self.futures.pop(future, None)
 
     def wake(self) -> None:
-        """Let everybody look again."""
+        """Wake all waiters."""
         futures, self.futures = self.futures, {}
         for future in futures:
             if not future.done():
@@ -186,7 +186,7 @@ class MachineHost(Generic[E]):
         return self._journal.replay(self.key, kind, home=self.home, past_damage=past_damage)
 
     def note_damage(self) -> None:
-        """Begin anew with a snapshot at the next change."""
+        """Start with a snapshot at the next change."""
         self._journal.note_damage(self.key, home=self.home)
 
     def check(self) -> None:
@@ -244,7 +244,7 @@ class MachineHost(Generic[E]):
         return self._journal.forget(self.key, home=self.home)
 
     def forget_soon(self) -> None:
-        """Write it with nobody waiting."""
+        """Write it without waiting for the disk."""
         forget(self._journal, self.key, home=self.home)
 
     def close(self, error: GoQueueError = UNLOADED) -> None:
@@ -271,7 +271,7 @@ def forget(journal: Journal, key: str, *, home: str) -> None:
 
 
 def unawaited(future: asyncio.Future[T]) -> asyncio.Future[T]:
-    """Return a future whose failure may go unseen: whoever asks next meets the same failure."""
+    """Return a future whose failure may go unseen: the next caller gets the same one."""
     future.add_done_callback(_retrieve)
     return future
 

@@ -1,4 +1,4 @@
-"""Work that is nobody's request: retention, compaction, background syncs, forgetting."""
+"""Background work: retention, compaction, background syncs, forgetting."""
 
 import asyncio
 from typing import TYPE_CHECKING, Final

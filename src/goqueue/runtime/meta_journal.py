@@ -48,7 +48,7 @@ class MetaJournal:
 
     @property
     def is_open(self) -> bool:
-        """Tell whether it was read and takes decisions."""
+        """Return True if it was read and takes decisions."""
         return self._journal is not None
 
     @contextlib.contextmanager

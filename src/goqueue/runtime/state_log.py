@@ -109,7 +109,7 @@ class StateLog:
 
     @property
     def is_whole(self) -> bool:
-        """Tell whether every partition is loaded."""
+        """Return True if every partition is loaded."""
         return all(part.is_loaded for part in self._parts)
 
     def load(self, partition: int) -> None:
@@ -210,14 +210,14 @@ class StateLog:
         return events
 
     def note_damage(self, key: str, *, home: str) -> None:
-        """Let the next change of a machine begin anew with a snapshot."""
+        """Let the next change of a machine start with a snapshot."""
         trace = self._at(home).traces.get(key)
         if trace is not None:
             trace.is_damaged = True
 
     @property
     def is_open(self) -> bool:
-        """Tell whether there is a topic to write to."""
+        """Return True if there is a topic to write to."""
         return self._is_open
 
     async def prepare(self) -> None:
@@ -280,7 +280,7 @@ class StateLog:
         trace.bytes_since += len(change)
 
     def is_snapshot_due(self, key: str, *, home: str) -> bool:
-        """Tell whether the next write of a machine begins with a snapshot of it."""
+        """Return True if the next write of a machine begins with a snapshot of it."""
         trace = self._at(home).traces.get(key)
         return trace is not None and trace.is_due(self._snapshot_bytes_min)
 

@@ -70,7 +70,7 @@ class Trace:
         self.bytes_since = sum(map(len, self.changes.values()))
 
     def is_due(self, bytes_min: int) -> bool:
-        """Tell whether a snapshot must come before the next change."""
+        """Return True if a snapshot must come before the next change."""
         return (
             self.is_damaged
             or self.number - self.snapshot_number >= SLOTS

@@ -25,7 +25,7 @@ class Turns:
     def __init__(self) -> None:
         self._line: deque[asyncio.Future[None]] = deque()
         self._is_taken = False
-        """Whether somebody had the turn in this pass of the loop."""
+        """Whether the turn was taken in this pass of the loop."""
 
     def __repr__(self) -> str:
         return f"<Turns: {len(self._line)} wait>"

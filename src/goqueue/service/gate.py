@@ -15,7 +15,7 @@ from goqueue.base.limits import SUBJECT_CHARACTERS_MAX
 from goqueue.service.policy import LoopbackPolicy, Policy
 
 GRANTS_MAX: Final = 256
-"""A session remembers so many grants; then it begins anew, and memory stays bounded."""
+"""A session remembers so many grants; then it forgets all, and memory stays bounded."""
 
 _NAMES_CHARACTERS_MAX: Final = SUBJECT_CHARACTERS_MAX
 """Grants with longer names are not remembered; nothing that exists has such a name."""

@@ -57,7 +57,7 @@ class Status:
 
     @verb(Deed.PROBE_HEALTH)
     def alive(self) -> Health:
-        """Tell whether the broker serves."""
+        """Return True if the broker serves."""
         status, message = self._check_broker()
         return Health(
             status=status,
@@ -68,7 +68,7 @@ class Status:
 
     @verb(Deed.PROBE_HEALTH)
     def ready(self, *, is_verbose: bool) -> Health:
-        """Tell whether requests should be sent here."""
+        """Return True if requests should be sent here."""
         checks = {"broker": _timed(self._check_broker), "storage": _timed(self._check_storage)}
         statuses = {check.status for check in checks.values()}
         status: CheckStatus = "pass"

@@ -1,6 +1,6 @@
 """Who may do what.
 
-A policy is asked by the gate and by nobody else. What it does not allow is refused: there is no
+A policy is asked by the gate alone. What it does not allow is refused: there is no
 default that lets a request pass.
 """
 

@@ -64,7 +64,7 @@ class Queue:
 
     @verb(Deed.POLL)
     def give_back(self, group: str, polled: Polled) -> None:
-        """End leases whose messages nobody got to see; that is no failed attempt."""
+        """End leases whose messages were not received; that is no failed attempt."""
         self._consume.give_back(group, polled)
 
     @verb(Deed.POLL)
@@ -87,7 +87,7 @@ class Queue:
 
     @verb(Deed.POLL)
     def has_one_topic(self, group: str) -> bool:
-        """Tell whether the members of a group read a single topic."""
+        """Return True if the members of a group read a single topic."""
         return len(self._groups.get(group).topics) == 1
 
     @verb(Deed.POLL)

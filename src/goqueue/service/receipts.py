@@ -1,4 +1,4 @@
-"""Settling messages by their receipts. A receipt names its group: nobody else has to."""
+"""Settling messages by their receipts. A receipt leads to its group."""
 
 import asyncio
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The schema registry. What it answers is durable: nobody hears of a schema a restart may lose."""
+"""The schema registry. Replies tell of durable schemas only."""
 
 from collections.abc import Iterable
 
@@ -71,7 +71,7 @@ class Schemas:
 
     @verb(Deed.CHECK_SCHEMA)
     async def check(self, call: said.CheckSchema, context: RequestContext) -> said.SchemaVerdict:
-        """Tell whether a schema could be the next version, and why not."""
+        """Return True if a schema could be the next version, and why not."""
         schema = _schema(call.type, call.references, context)
         if call.version:
             found = self._registry.check(call.subject, call.version, schema)
@@ -211,12 +211,12 @@ class Schemas:
 
     @verb(Deed.DESCRIBE_REGISTRY, Deed.DESCRIBE_SCHEMA, Deed.CONFIGURE_SUBJECT)
     def is_read_only(self, subject: str | None = None) -> bool:
-        """Tell whether nothing may be changed."""
+        """Return True if nothing may be changed."""
         return self._registry.is_read_only if subject is None else self._registry.is_closed(subject)
 
     @verb(Deed.DESCRIBE_SCHEMA)
     def has_own_lock(self, subject: str) -> bool:
-        """Tell whether a subject says itself if it may be changed."""
+        """Return True if a subject says itself if it may be changed."""
         return self._registry.own_lock(subject) is not None
 
     @verb(Deed.CONFIGURE_REGISTRY, Deed.CONFIGURE_SUBJECT)

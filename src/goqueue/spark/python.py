@@ -86,7 +86,7 @@ def worker_python(cache: Path) -> Path:
 
 
 def is_installed() -> bool:
-    """Tell whether PySpark is a package of this Python, and not one of a Spark somewhere else."""
+    """Return True if PySpark is a package of this Python, and not one of a Spark somewhere else."""
     spec = find_spec("pyspark")
     if spec is None or spec.origin is None:
         return False

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 Progress = Mapping[str, Any]
-Found = dict[str, dict[str, int]]
+PartitionOffsets = dict[str, dict[str, int]]
 
 PYTHON_SOURCE: Final = "org.apache.spark.sql.execution.datasources.v2.python."
 DROPPED: Final = "numRowsDroppedByWatermark"
@@ -43,7 +43,7 @@ def _measured_source(source: Progress) -> dict[str, Any]:
     return {**source, "description": f"GoQueue[{', '.join(sorted(end))}]", "metrics": metrics}
 
 
-def behind_latest(end: Found, latest: Found) -> dict[str, str]:
+def behind_latest(end: PartitionOffsets, latest: PartitionOffsets) -> dict[str, str]:
     """Return how far partitions are behind, by the names Spark's Kafka source has for it."""
     lags = [
         max(offset - end.get(topic, {}).get(partition, 0), 0)
@@ -59,7 +59,7 @@ def behind_latest(end: Found, latest: Found) -> dict[str, str]:
     }
 
 
-def _offsets(value: object) -> Found | None:
+def _offsets(value: object) -> PartitionOffsets | None:
     """Return offsets by topic and partition, or None if a source has others."""
     if isinstance(value, str):
         try:

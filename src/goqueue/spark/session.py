@@ -109,7 +109,7 @@ def register(spark: "SparkSession") -> None:
 
 
 def _is_remote(spark: "SparkSession") -> bool:
-    """Tell whether a session is one of Spark Connect, whose workers are the server's."""
+    """Return True if a session is one of Spark Connect, whose workers are the server's."""
     return type(spark).__module__.startswith("pyspark.sql.connect.")
 
 

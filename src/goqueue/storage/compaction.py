@@ -144,7 +144,7 @@ class Compaction:
         return self._goes_on(place + 1, source.size)
 
     def _goes_on(self, place: int, size: int) -> bool:
-        """Tell whether a segment has room behind what is written already."""
+        """Return True if a segment has room behind what is written already."""
         if place == len(self._sources) or self._sources[place].base_offset in self._damaged:
             return False
         return size + self._sources[place].size <= self._segment_bytes

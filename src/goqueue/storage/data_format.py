@@ -24,7 +24,7 @@ _LINE_BYTES_MAX: Final = 100
 
 
 def check_format(disk: Disk) -> bool:
-    """Tell whether the directory says its format; refuse one that this program is too old for."""
+    """Return True if the directory says its format; refuse one that this program is too old for."""
     try:
         file = disk.open(FORMAT_PATH)
     except FileNotFoundError:

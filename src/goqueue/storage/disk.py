@@ -75,7 +75,7 @@ class Disk(Protocol):
         ...
 
     def exists(self, path: str) -> bool:
-        """Tell whether a file or directory is there."""
+        """Return True if a file or directory is there."""
         ...
 
     def list_directory(self, path: str) -> list[str]:

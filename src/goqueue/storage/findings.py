@@ -47,5 +47,5 @@ class Report:
 
     @property
     def is_clean(self) -> bool:
-        """Tell whether nothing is wrong."""
+        """Return True if nothing is wrong."""
         return self.problems == 0

@@ -155,7 +155,7 @@ class LocalFile:
                 os.close(descriptor)
 
     def __del__(self) -> None:
-        """Release the file once nobody reads it any more."""
+        """Release the file once it has no readers."""
         self.close()
 
     def _append_rest(self, buffers: Sequence[Buffer], written: int) -> None:
@@ -217,7 +217,7 @@ class LocalDisk:
             return LocalFile(self, path, os.open(self._entry(path), flags, FILE_MODE))
 
     def exists(self, path: str) -> bool:
-        """Tell whether a file or directory is there."""
+        """Return True if a file or directory is there."""
         with _translated("look up", path):
             return Path(self._full(path)).exists()
 

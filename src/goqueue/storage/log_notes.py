@@ -36,7 +36,7 @@ class Recovery:
     gaps: list[Gap] = field(default_factory=list)
     index_rebuilds: int = 0
     lost_tail: Gap | None = None
-    """Messages at the end that somebody remembers and the log does not hold."""
+    """Messages at the end that are recorded elsewhere and the log does not hold."""
 
     def add(self, gap: Gap) -> None:
         """Note offsets that cannot be served, together with those next to them."""

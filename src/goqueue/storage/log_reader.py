@@ -120,7 +120,7 @@ class LogReader:
 
     @staticmethod
     def _is_astray(location: Location, chunk: bytes | memoryview, offset: Offset) -> bool:
-        """Tell whether the index led to no frame, or behind the one wanted."""
+        """Return True if the index led to no frame, or behind the one wanted."""
         if location.position == 0:
             return False
         try:

@@ -1,4 +1,4 @@
-"""The log of a partition as its files are now, for whoever only reads.
+"""The log of a partition as its files are now, for readers.
 
 A broker may go on appending, rolling, deleting and compacting meanwhile. Files that are open stay
 what they were; one that is gone when it is opened raises FileNotFoundError, and the view is made
@@ -73,7 +73,7 @@ class LogView(PartitionLog):
 
 
 def _is_torn(active: Segment, scan: Scan) -> bool:
-    """Tell half a write, which nobody was promised, from damage."""
+    """Tell half a write, which was never acknowledged, from damage."""
     if scan.position < active.index.indexed_end:
         return False
     tail = active.file.read(scan.position, active.size - scan.position)

@@ -126,13 +126,13 @@ class PartitionLog:
 
     @property
     def is_empty(self) -> bool:
-        """Tell whether the segment that takes appends holds no message."""
+        """Return True if the segment that takes appends holds no message."""
         return self._active.is_empty
 
     # Writing.
 
     def fits(self, size: int) -> bool:
-        """Tell whether so many bytes go into the active segment; if not, ``roll`` first."""
+        """Return True if so many bytes go into the active segment; if not, ``roll`` first."""
         return self._active.is_empty or self._active.size + size <= self.segment_bytes
 
     def roll(self) -> None:
@@ -286,13 +286,13 @@ class PartitionLog:
         self.recovery.add(gap)
 
     def holds(self, segment: Segment) -> bool:
-        """Tell whether a segment is still part of the log."""
+        """Return True if a segment is still part of the log."""
         return segment in self._segments
 
     def skip_to(self, end_offset: Offset) -> None:
         """Go on at an offset that lies ahead: those before it were given to messages now lost.
 
-        Were they given again, whoever remembers them would take new messages for old ones.
+        Were they assigned again, new messages would be taken for old ones.
         """
         gap = Gap(self.end_offset, end_offset)
         assert gap.start_offset < end_offset, "the end only moves on"
@@ -410,7 +410,7 @@ class PartitionLog:
             self.counters.segments_deleted += 1
         self._synced_size, self.durable_offset = cut.size, end_offset
         self._active.cut(size=cut.size, next_offset=end_offset)
-        # A segment of its own for what stays: nobody takes what was read of the old for it.
+        # A new object for what stays: what was read of the old one is not taken for it.
         segment = Segment(self._disk, self._directory, self._active.base_offset)
         is_whole = cut.is_exact and segment.recover().fault is None
         segment.next_offset = end_offset
@@ -445,7 +445,7 @@ class PartitionLog:
         active.index.save_soon()
 
     def _drop_torn(self, active: Segment, scan: Scan) -> bool:
-        """Cut off what a crash left of writes nobody was promised; tell if it was that."""
+        """Cut off writes that a crash left half-done; return whether it was that."""
         tail = active.file.read(scan.position, active.size - scan.position)
         following = find_frame(tail, offset_min=active.next_offset)
         if not is_torn(

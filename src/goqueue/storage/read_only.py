@@ -38,7 +38,7 @@ class ReadOnlyFile(LocalFile):
         """Do nothing: there is nothing to make durable."""
 
     def load(self, position: Position, size_max: int) -> memoryview:
-        """Return what ``read`` would, in memory that is used again when nobody holds it."""
+        """Return what ``read`` would, in memory that is used again once it is released."""
         view = self._disk.buffers.take(max(min(size_max, self._size - position), 0))
         done = 0
         while done < len(view):
@@ -55,7 +55,7 @@ class ReadOnlyFile(LocalFile):
             raise self._failure("read", error) from error
 
     def settle(self) -> None:
-        """Wait until what somebody else has written is durable, where the file system can say."""
+        """Wait until what another process has written is durable, where the file system can say."""
         try:
             os.fdatasync(self._descriptor)
         except OSError as error:

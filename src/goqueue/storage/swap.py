@@ -2,7 +2,7 @@
 
 The compacted segment lies beside the log as ``BASE.cleaned.log`` with its indexes, synced. Then a
 note, ``compaction.swap``, names it and the segments it replaces. From that moment on the swap has
-happened: whoever opens the log finds the note and does what is left of it.
+happened: what opens the log finds the note and does what is left of it.
 """
 
 import contextlib
@@ -159,7 +159,7 @@ def read_checkpoint(disk: Disk, directory: str) -> Offset:
 
 
 def is_good(disk: Disk, path: str) -> bool:
-    """Tell whether a file of these is there and undamaged."""
+    """Return True if a file of these is there and undamaged."""
     return _read(disk, path) is not None
 
 

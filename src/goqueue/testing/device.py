@@ -97,7 +97,7 @@ class Device:
         self._cold_globs.add(path_glob)
 
     def is_cold(self, path: str) -> bool:
-        """Tell whether reading has to wait for the device."""
+        """Return True if reading has to wait for the device."""
         return any(fnmatchcase(path, path_glob) for path_glob in self._cold_globs)
 
     def heal(self) -> None:

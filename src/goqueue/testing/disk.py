@@ -54,7 +54,7 @@ class MemoryDisk:
             return MemoryFile(self._process, path, _file(node, path))
 
     def exists(self, path: str) -> bool:
-        """Tell whether a file or directory is there."""
+        """Return True if a file or directory is there."""
         return self._find(path) is not None
 
     def list_directory(self, path: str) -> list[str]:

@@ -44,7 +44,7 @@ class Process:
         self._power_cuts = machine.platter.power_cuts
 
     def is_alive(self) -> bool:
-        """Tell whether neither the process was killed nor the power cut."""
+        """Return True if neither the process was killed nor the power cut."""
         return not self._is_dead and self._power_cuts == self.machine.platter.power_cuts
 
     def check_alive(self) -> None:

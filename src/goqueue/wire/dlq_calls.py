@@ -97,7 +97,7 @@ class RedriveState(Call, frozen=True):
 
     @property
     def is_running(self) -> bool:
-        """Tell whether the job is not over."""
+        """Return True if the job is not over."""
         return self.state == "running"
 
     @property

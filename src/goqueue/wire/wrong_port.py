@@ -20,12 +20,12 @@ _DECODE: Final = msgspec.json.Decoder(ErrorReply)
 
 
 def is_native(data: bytes) -> bool:
-    """Tell whether bytes that are no HTTP begin as a native client does: with a small hello."""
+    """Return True if bytes that are no HTTP begin as a native client does: with a small hello."""
     return data[:1] == b"\0" and data[4:6] == _HELLO
 
 
 def is_http_request(data: bytes) -> bool:
-    """Tell whether bytes that are no packet begin a request of HTTP."""
+    """Return True if bytes that are no packet begin a request of HTTP."""
     return _REQUEST.match(data) is not None
 
 

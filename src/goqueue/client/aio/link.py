@@ -45,7 +45,7 @@ class Link(Protocol):
 
     @property
     def is_ready(self) -> bool:
-        """Tell whether ``begin`` would send."""
+        """Return True if ``begin`` would send."""
         ...
 
     def begin(
@@ -174,7 +174,7 @@ class NativeLink:
 
     @property
     def is_ready(self) -> bool:
-        """Tell whether there is a connection."""
+        """Return True if there is a connection."""
         return self._connection is not None and self._connection.is_open
 
     def begin(

@@ -128,7 +128,7 @@ def read_at(descriptor: int, position: int, size: int) -> memoryview:
 
 
 def is_local(connection: socket.socket) -> bool:
-    """Tell whether both ends of a connection have one address: they are on one machine."""
+    """Return True if both ends of a connection have one address: they are on one machine."""
     try:
         return bool(connection.getpeername()[0] == connection.getsockname()[0])
     except OSError:

@@ -57,7 +57,7 @@ class _Awaited(Generic[Result]):
         return True
 
     def cancel(self) -> None:
-        """Let nobody wait for it any more, in the loop."""
+        """Cancel all waits for it, in the loop."""
         assert self._task is not None, "begun, since calls are made in their order"
         self._task.cancel()
 

@@ -86,7 +86,7 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_committed(self) -> bool:
-        """Tell whether open and aborted transactions are left out."""
+        """Return True if open and aborted transactions are left out."""
         return self.isolation == READ_COMMITTED
 
     @property
@@ -150,7 +150,7 @@ class Fetching:
 
     @property
     def is_over(self) -> bool:
-        """Tell whether every partition was read to its end."""
+        """Return True if every partition was read to its end."""
         return not self._open_partitions(self._next)
 
     def request(self) -> calls.Fetch:

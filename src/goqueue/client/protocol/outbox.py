@@ -131,13 +131,13 @@ class Outbox(Generic[OwnerType]):
 
     @property
     def has_slot(self) -> bool:
-        """Tell whether a request could go out at once."""
+        """Return True if a request could go out at once."""
         is_free = len(self._in_flight) < self._in_flight_max and not self._queue
         return is_free and not self._is_recovering
 
     @property
     def is_idle(self) -> bool:
-        """Tell whether every batch is placed or failed."""
+        """Return True if every batch is placed or failed."""
         return not self._unsettled
 
     @property
@@ -239,7 +239,7 @@ class Outbox(Generic[OwnerType]):
 
     @property
     def _must_renew(self) -> bool:
-        """Tell whether the next batch needs an identity the broker has still to give."""
+        """Return True if the next batch needs an identity the broker has still to give."""
         if self._identity is None:
             return True
         return self._needs_new_life and not any(

@@ -40,7 +40,7 @@ class TxOutbox(Outbox[OwnerType]):
     """With what the broker last refused messages for a while: a full disk, for example."""
 
     def identify(self, identity: calls.ProducerIdentity) -> None:
-        """Speak as somebody from now on, with nothing under way."""
+        """Use an identity from now on, with nothing under way."""
         assert self.is_idle, "everything earlier is settled"
         if identity != self._identity:
             self._sequences.clear()
@@ -66,7 +66,7 @@ class TxOutbox(Outbox[OwnerType]):
 
     @property
     def is_all_sent(self) -> bool:
-        """Tell whether everything is under way or there, with no trouble so far."""
+        """Return True if everything is under way or there, with no trouble so far."""
         is_waiting = bool(self._queue or self._unplaced) or self._is_recovering
         return not is_waiting and self.fatal is None
 

@@ -37,7 +37,7 @@ class TxGatherer(Gatherer):
 
     @property
     def is_all_handed_over(self) -> bool:
-        """Tell whether nothing is gathered that the sender does not have."""
+        """Return True if nothing is gathered that the sender does not have."""
         return self.pile.previous is None and not len(self.pile)
 
     @property
@@ -48,7 +48,7 @@ class TxGatherer(Gatherer):
 
     @property
     def is_spoiled(self) -> bool:
-        """Tell whether the broker must give a new life before more is sent."""
+        """Return True if the broker must give a new life before more is sent."""
         return self._outbox.is_spoiled
 
     async def shut_and_commit(

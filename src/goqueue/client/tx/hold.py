@@ -1,4 +1,4 @@
-"""Messages a transaction settles: in nobody's other hand until it ends."""
+"""Messages that a transaction settles, reserved until it ends."""
 
 from collections.abc import Iterator
 from typing import Final

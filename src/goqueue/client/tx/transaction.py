@@ -67,7 +67,7 @@ class _Open(ABC):
 
     @property
     def is_open(self) -> bool:
-        """Tell whether messages can be sent in it."""
+        """Return True if messages can be sent in it."""
         return self._gatherer is not _SHUT
 
     def send(

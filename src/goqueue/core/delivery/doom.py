@@ -19,7 +19,7 @@ class Doom(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_begun(self) -> bool:
-        """Tell whether the message may already have been written."""
+        """Return True if the message may already have been written."""
         return self.from_offset >= 0
 
     @property

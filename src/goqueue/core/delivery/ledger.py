@@ -63,7 +63,7 @@ class Ledger:
         """What lies before the cursors and may be delivered."""
         self._missed = BitMap64()
         self.resets = 0
-        """How often the group began anew: a pick of before is none any more."""
+        """Incremented by each reset; a ``Pick`` from before a reset is invalid."""
 
     def __repr__(self) -> str:
         return (
@@ -157,7 +157,7 @@ class Ledger:
         return settled | self.done
 
     def has_ready_heads(self, view: View, count: int) -> bool:
-        """Tell whether so many messages known by key could be delivered now."""
+        """Return True if so many messages known by key could be delivered now."""
         if self.keys is None:
             return count <= 0
         own = (self.leases.offsets, self.waiting.offsets, self._doomed, self._held)
@@ -168,11 +168,11 @@ class Ledger:
         )
 
     def is_held(self, offset: int) -> bool:
-        """Tell whether an open transaction settles a message."""
+        """Return True if an open transaction settles a message."""
         return offset in self._held
 
     def is_settled(self, offset: int) -> bool:
-        """Tell whether a message is settled."""
+        """Return True if a message is settled."""
         return offset < self.committed or offset in self.done
 
     def first_due_ms(self) -> int | None:
@@ -181,11 +181,11 @@ class Ledger:
         return min((moment for moment in moments if moment is not None), default=None)
 
     def awaits(self, offsets: BitMap64) -> bool:
-        """Tell whether messages that are due now, or some of them, are news for who waits."""
+        """Return True if messages that are due now, or some of them, are news for who waits."""
         return self.keys is not None or bool(self.unsettled(self._missed & offsets))
 
     def is_wait_over(self, now_ms: int) -> bool:
-        """Tell whether a message has waited long enough for its next attempt."""
+        """Return True if a message has waited long enough for its next attempt."""
         first = self.waiting.first_due_ms()
         return first is not None and first <= now_ms
 

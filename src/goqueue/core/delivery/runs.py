@@ -161,7 +161,7 @@ def list_in(written: Written) -> list[int]:
 
 
 def is_ascending(written: Written) -> bool:
-    """Tell whether the offsets of either form ascend in their order."""
+    """Return True if the offsets of either form ascend in their order."""
     return isinstance(written, bytes) or all(map(le, written, written[1:]))
 
 
@@ -204,7 +204,7 @@ def _ascends_anew(written: bytes) -> bool:
 
 @lru_cache(_KEPT_SETS)
 def _ascends(written: bytes) -> bool:
-    """Tell whether a packed set ascends. Most that come were packed here, and come back."""
+    """Return True if a packed set ascends. Most that come were packed here, and come back."""
     return any(known is written for known, _ in tuple(_just_packed)) or _ascends_anew(written)
 
 
@@ -258,7 +258,7 @@ def count_of(written: Sequence[int] | bytes) -> int:
 
 
 def is_written(written: Written, *, end_offset: int) -> bool:
-    """Tell whether what a stranger wrote is a set: ascending, none empty, within a bound."""
+    """Return True if what a stranger wrote is a set: ascending, none empty, within a bound."""
     if isinstance(written, bytes):
         if len(written) <= _FIRST.size or (len(written) - _FIRST.size) % 4:
             return False

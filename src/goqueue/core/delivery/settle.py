@@ -47,12 +47,12 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Claim(NamedTuple):
-    """Messages somebody says they hold under a lease."""
+    """Messages that a caller claims to hold under a lease."""
 
     nonce: int
     offsets: BitMap64
     written: Written | None = None
-    """The same offsets as somebody has written them."""
+    """The same offsets as they were sent."""
 
 
 class Moment(NamedTuple):
@@ -173,7 +173,7 @@ def extend(ledger: Ledger, claim: Claim, *, now_ms: int, lease_ms: int) -> Decis
 
 
 def release(ledger: Ledger, claim: Claim, moment: Moment) -> Decision[Event, Settled]:
-    """Give back messages nobody looked at: it is as if they had not been delivered."""
+    """Give back messages that were not looked at: it is as if they had not been delivered."""
     held, refused = judge(ledger, claim, now_ms=moment.now_ms)
     found = (_returned(claim.nonce, held, moment, error="", backoff_ms=0, is_counted=False),)
     return Decision(found if held else (), Settled(refused))

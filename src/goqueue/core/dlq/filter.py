@@ -47,12 +47,12 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def is_empty(self) -> bool:
-        """Tell whether everything is meant."""
+        """Return True if everything is meant."""
         return self == EVERYTHING
 
     @property
     def is_sound(self) -> bool:
-        """Tell whether the runs are runs, and not too many."""
+        """Return True if the runs are runs, and not too many."""
         runs = list((self.places or {}).values())
         return sum(map(len, runs)) <= 2 * REDRIVE_RUNS_MAX and all(
             len(one) % 2 == 0 and all(before < after for before, after in pairwise(one))
@@ -67,7 +67,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return sum(sum(one[1::2]) - sum(one[::2]) for one in self.places.values())
 
     def matches(self, message: Message, story: Story) -> bool:
-        """Tell whether a dead letter is meant."""
+        """Return True if a dead letter is meant."""
         return (
             self._matches_place(message)
             and self.reason in (None, story.reason)

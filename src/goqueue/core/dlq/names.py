@@ -20,7 +20,7 @@ _DIGEST_BYTES: Final = 8
 
 
 def is_dlq(topic: str) -> bool:
-    """Tell whether a topic holds dead letters. It has no dead letters of its own."""
+    """Return True if a topic holds dead letters. It has no dead letters of its own."""
     return topic.endswith(DLQ_SUFFIX)
 
 

@@ -38,7 +38,7 @@ class RedriveState(StrEnum):
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """What somebody asked for."""
+    """What was asked for."""
 
     kind: Kind
     target: str = ""
@@ -98,7 +98,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_running(self) -> bool:
-        """Tell whether the job is not over."""
+        """Return True if the job is not over."""
         return self.state is RedriveState.RUNNING
 
 

@@ -1,7 +1,7 @@
 """Which connections each member was heard on, so that the end of the last one is noticed.
 
 Shape: calculator. A connection stands for every member that spoke through it and is still there.
-Nothing here is durable: after a start nobody has a connection until they speak.
+Nothing here is durable: after a start members have no connection until their next request.
 """
 
 from itertools import count
@@ -55,7 +55,7 @@ class Connections:
         return True
 
     def close(self, number: int) -> list[MemberOf]:
-        """End a connection; return the members that have none any more."""
+        """End a connection; return the members that have no other."""
         alone: list[MemberOf] = []
         for place in self._members.pop(number, ()):
             known = self._connections[place]

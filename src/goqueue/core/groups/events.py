@@ -49,7 +49,7 @@ class RebalanceBegun(msgspec.Struct, frozen=True, kw_only=True, array_like=True,
     reason: str
     target: Layout
     owned: Layout | None = None
-    """None where everybody has at once what they shall have."""
+    """None where every member has its assignment at once."""
 
 
 class Revoked(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag="r"):
@@ -61,7 +61,7 @@ class Revoked(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag="r
 
 
 class RebalanceCompleted(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag="d"):
-    """Everybody has what they shall have."""
+    """Every member has its assignment."""
 
     generation: Generation
 

@@ -1,4 +1,4 @@
-"""One member of a group, and what somebody says who wants to be one.
+"""One member of a group, and a request to become one.
 
 Shape: codec.
 """

@@ -56,12 +56,12 @@ class GroupOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_shared(self) -> bool:
-        """Tell whether every member may lease from every partition."""
+        """Return True if every member may lease from every partition."""
         return self.mode == SHARED
 
     @property
     def is_by_key(self) -> bool:
-        """Tell whether the messages of a key wait for one another."""
+        """Return True if the messages of a key wait for one another."""
         return self.ordering == BY_KEY
 
 

@@ -62,7 +62,7 @@ class Roster:
 
     @property
     def topics(self) -> list[TopicName]:
-        """Every topic somebody subscribes to, in the order they were first named."""
+        """Every topic a member subscribes to, in the order they were first named."""
         return list(dict.fromkeys(t for member in self.members.values() for t in member.topics))
 
     def get(self, member_id: str) -> Member:
@@ -88,7 +88,7 @@ class Roster:
         return member
 
     def owns(self, member_id: str, partition: TopicPartition) -> bool:
-        """Tell whether a member may settle what it has of a partition."""
+        """Return True if a member may settle what it has of a partition."""
         if self.options.is_shared:
             member = self.members.get(MemberId(member_id))
             count = self.partitions.get(partition.topic, 0)

@@ -59,7 +59,7 @@ class Superseded:
         return f"<Superseded: {len(self._superseded)} offsets, {len(self._latest)} keys at hand>"
 
     def begin_pass(self) -> bool:
-        """Tell whether the frames have to be shown (again), and get ready for it."""
+        """Return True if the frames have to be shown (again), and get ready for it."""
         self._latest = {}
         if not self._put_off:
             return False

@@ -226,7 +226,7 @@ def _places(raw: bytes) -> Iterator[int]:
 
 
 def has_lost_sector(chunk: bytes | memoryview, *, start: int, end: int, origin: int) -> bool:
-    """Tell whether a device sector between two places reads as zeros: a page never written.
+    """Return True if a device sector between two places reads as zeros: a page never written.
 
     ``start`` is where a frame should begin: zeros from there to the end of its sector count, too.
     ``origin`` is the position of the chunk in its file; sectors are aligned in the file.

@@ -23,7 +23,7 @@ _BITS: Final = (16, 32, 16)
 
 
 def is_torn(tail: bytes, *, position: int, following: Span | None, has_ended_early: bool) -> bool:
-    """Tell whether a bad frame at the end of a log is half a write, which nobody was promised.
+    """Return True if a bad frame at the end of a log is half a write, which nobody was promised.
 
     ``tail`` is all from the bad frame on, ``following`` the next good frame in it and
     ``has_ended_early`` whether the file ends before the bad frame says it does.
@@ -36,7 +36,7 @@ def is_torn(tail: bytes, *, position: int, following: Span | None, has_ended_ear
 
 
 def has_lost_part(tail: bytes, position: int) -> bool:
-    """Tell whether the part of some sector that is in the tail reads as zeros."""
+    """Return True if the part of some sector that is in the tail reads as zeros."""
     start, end = 0, SECTOR_BYTES - position % SECTOR_BYTES
     while start < len(tail):
         if not any(tail[start:end]):
@@ -46,7 +46,7 @@ def has_lost_part(tail: bytes, position: int) -> bool:
 
 
 def _is_whole_but_for_a_size(tail: bytes) -> bool:
-    """Tell whether a frame would be good if one bit of the sizes in its header were another."""
+    """Return True if a frame would be good if one bit of the sizes in its header were another."""
     if len(tail) < FRAME_HEADER_BYTES:
         return False
     sizes = _SIZES.unpack_from(tail, _SIZES_AT)

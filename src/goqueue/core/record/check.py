@@ -283,7 +283,7 @@ def _check_headers(column: pa.Array, raw_size: int) -> None:
 
 
 def _has_reserved(names: pa.Array) -> bool:
-    """Tell whether a name begins with the broker's prefix. Arrow's functions would cost 13 MB."""
+    """Return True if a name begins with the broker's prefix. Arrow's functions would cost 13 MB."""
     ends = np.frombuffer(names.buffers()[1], np.int32, len(names) + 1)
     starts = ends[:-1][np.diff(ends) >= len(RESERVED_PREFIX)]
     if not len(starts):

@@ -83,7 +83,7 @@ class FrameHeader(NamedTuple):
 
     @property
     def is_hole(self) -> bool:
-        """Tell whether the frame stands for offsets that compaction has emptied."""
+        """Return True if the frame stands for offsets that compaction has emptied."""
         return self.flags == HOLE
 
 

@@ -34,7 +34,7 @@ TOLD: Final = _TRANSACTION_NAME[-2]
 
 
 def do_flags_fit(flags: int, value_size: int, block: memoryview) -> bool:
-    """Tell whether the flags of a row or control frame are those its headers speak of."""
+    """Return True if the flags of a row or control frame are those its headers speak of."""
     # Nobody but the broker may use the name, so this is a control frame or never was one.
     if (block[_COUNT_BYTES:_NAME_END] == _TRANSACTION_NAME) != bool(flags & CONTROL):
         return False

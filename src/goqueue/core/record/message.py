@@ -56,7 +56,7 @@ class Message(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_tombstone(self) -> bool:
-        """Tell whether the message marks its key as deleted."""
+        """Return True if the message marks its key as deleted."""
         return self.value is None
 
 

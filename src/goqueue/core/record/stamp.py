@@ -17,11 +17,11 @@ class ProducerStamp(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_idempotent(self) -> bool:
-        """Tell whether the broker can recognise a repeat."""
+        """Return True if the broker can recognise a repeat."""
         return self.producer_id != NO_PRODUCER
 
     def is_life_of(self, other: "ProducerStamp") -> bool:
-        """Tell whether both are of the same producer in the same life."""
+        """Return True if both are of the same producer in the same life."""
         return self.producer_id == other.producer_id and self.epoch == other.epoch
 
     def after(self, count: int) -> "ProducerStamp":

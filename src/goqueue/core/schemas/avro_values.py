@@ -104,7 +104,7 @@ class Walker:
         return self._known[name]
 
     def _is_empty(self, node: Any) -> bool:  # noqa: ANN401 - as parsed
-        """Tell whether a value takes no bytes, so that any number of them fits anywhere."""
+        """Return True if a value takes no bytes, so that any number of them fits anywhere."""
         if isinstance(node, list):
             return False
         kind = node["type"] if isinstance(node, dict) else node

@@ -22,11 +22,11 @@ class Comparison(Protocol):
         ...
 
     def matches(self, pattern: str, name: str) -> bool:
-        """Tell whether a pattern finds something in a name."""
+        """Return True if a pattern finds something in a name."""
         ...
 
     def says_same(self, writer: SchemaView, reader: SchemaView, *keywords: str) -> bool:
-        """Tell whether keywords stand in both with the same meaning, or in neither."""
+        """Return True if keywords stand in both with the same meaning, or in neither."""
         ...
 
 

@@ -173,7 +173,7 @@ class JsonComparison:
         return writer.node is reader.node or self._is_same_text(writer.node, reader.node)
 
     def _is_same_text(self, ours: object, theirs: object) -> bool:
-        """Tell whether two parts say the same: equal, and without references that may differ."""
+        """Return True if two parts say the same: equal, and without references that may differ."""
         if not are_same(ours, theirs):
             return False
         return self._is_same or not any(
@@ -181,7 +181,7 @@ class JsonComparison:
         )
 
     def says_same(self, writer: SchemaView, reader: SchemaView, *keywords: str) -> bool:
-        """Tell whether keywords stand in both with the same meaning, or in neither."""
+        """Return True if keywords stand in both with the same meaning, or in neither."""
         return all(self._is_same_text(writer.get(one), reader.get(one)) for one in keywords)
 
     # Values, one by one.
@@ -201,7 +201,7 @@ class JsonComparison:
         return self._validators[known]
 
     def matches(self, pattern: str, name: str) -> bool:
-        """Tell whether a pattern finds something in a name, in linear time."""
+        """Return True if a pattern finds something in a name, in linear time."""
         validator = self._patterns.get(pattern)
         if validator is None:
             options = jsonschema_rs.RegexOptions(
@@ -255,7 +255,7 @@ class JsonComparison:
         return breaks
 
     def _keeps_out(self, writers: Views, refused: SchemaView) -> bool:
-        """Tell whether no value that fits the writers fits what the reader refuses."""
+        """Return True if no value that fits the writers fits what the reader refuses."""
         said = any(
             view.get("not") is not None and self._is_equal(view.inside(view.get("not")), refused)
             for view in writers
@@ -263,7 +263,7 @@ class JsonComparison:
         return said or self.are_disjoint(writers, refused)
 
     def are_disjoint(self, writers: Views, other: SchemaView) -> bool:
-        """Tell whether surely no value fits both."""
+        """Return True if surely no value fits both."""
         theirs, ours = flatten([other]), flatten(writers)
         if theirs is None or ours is None:
             return True
@@ -289,7 +289,7 @@ def _at(views: Views, name: str) -> list[SchemaView]:
 
 
 def _named_apart(ours: Views, theirs: Views) -> bool:
-    """Tell whether both name all their values, and none in common."""
+    """Return True if both name all their values, and none in common."""
     mine, other = _named(ours), _named(theirs)
     return any(first.isdisjoint(second) for first in mine for second in other)
 

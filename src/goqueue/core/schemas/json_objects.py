@@ -56,7 +56,7 @@ def _pattern_properties(view: SchemaView) -> dict[str, Node]:
 
 
 def _is_closed(view: SchemaView) -> bool:
-    """Tell whether a schema names every property there may be."""
+    """Return True if a schema names every property there may be."""
     return takes_nothing(view.get("additionalProperties")) and not _pattern_properties(view)
 
 
@@ -75,7 +75,7 @@ def _declared(compare: Comparison, view: SchemaView, name: str) -> list[Node]:
 
 
 def _speaks_of(compare: Comparison, view: SchemaView, name: str) -> bool:
-    """Tell whether a schema says anything of a property."""
+    """Return True if a schema says anything of a property."""
     return (
         bool(_declared(compare, view, name))
         or name in (view.get("required") or ())
@@ -84,7 +84,7 @@ def _speaks_of(compare: Comparison, view: SchemaView, name: str) -> bool:
 
 
 def _has_others(view: SchemaView) -> bool:
-    """Tell whether a schema says something of properties it does not name."""
+    """Return True if a schema says something of properties it does not name."""
     return bool(_pattern_properties(view)) or not _is_open(view.get("additionalProperties"))
 
 

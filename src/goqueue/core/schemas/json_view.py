@@ -29,7 +29,7 @@ class SchemaView(NamedTuple):
 
     @property
     def is_draft_7(self) -> bool:
-        """Tell whether the rules of draft 7 hold."""
+        """Return True if the rules of draft 7 hold."""
         return self.document.draft == DRAFT_7
 
 
@@ -55,7 +55,7 @@ ANNOTATIONS: Final = frozenset(
 
 
 def takes_everything(node: Any) -> bool:  # noqa: ANN401 - any JSON
-    """Tell whether a schema surely refuses nothing, however that is written."""
+    """Return True if a schema surely refuses nothing, however that is written."""
     if not isinstance(node, dict):
         return node is True
     return all(
@@ -65,7 +65,7 @@ def takes_everything(node: Any) -> bool:  # noqa: ANN401 - any JSON
 
 
 def takes_nothing(node: Any) -> bool:  # noqa: ANN401 - any JSON
-    """Tell whether a schema surely refuses everything, however that is written."""
+    """Return True if a schema surely refuses everything, however that is written."""
     if not isinstance(node, dict):
         return node is False
     # Draft 7 does not look at what stands beside a reference.
@@ -189,7 +189,7 @@ def _with_whole_numbers(value: Any) -> Any:  # noqa: ANN401 - any JSON
 
 
 def are_same(first: Any, second: Any) -> bool:  # noqa: ANN401 - any JSON
-    """Tell whether two pieces of JSON are equal; unlike in Python, true is not 1."""
+    """Return True if two pieces of JSON are equal; unlike in Python, true is not 1."""
     # The comparison of Python is fast, and finds most differences.
     return bool(first == second) and (first is second or identity(first) == identity(second))
 
@@ -228,7 +228,7 @@ def _numbers(views: Views, keyword: str) -> list[float]:
 
 
 def is_number(value: object) -> bool:
-    """Tell whether a value is a number in JSON."""
+    """Return True if a value is a number in JSON."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 

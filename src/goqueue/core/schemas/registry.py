@@ -152,7 +152,7 @@ class Registry:
         return subject.compatibility if subject is not None else None
 
     def is_closed(self, name: str) -> bool:
-        """Tell whether a subject takes no changes."""
+        """Return True if a subject takes no changes."""
         subject = self._subjects.get(SubjectName(name))
         own = subject.is_read_only if subject is not None else None
         return self.is_read_only if own is None else own

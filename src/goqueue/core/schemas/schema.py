@@ -55,7 +55,7 @@ _TYPES: Final = {kind.value: kind for kind in SchemaType}
 
 
 def read_schema(text: object, kind: str | None, references: Iterable[Reference] = ()) -> Schema:
-    """Return a schema from what somebody sent, or raise."""
+    """Return a schema from its text as it was sent, or raise."""
     if not isinstance(text, str) or not text:
         raise InvalidRequestError("schema is required")
     kind = kind or SchemaType.JSON.value

@@ -52,11 +52,11 @@ class Subject:
 
     @property
     def is_hidden(self) -> bool:
-        """Tell whether every version is deleted."""
+        """Return True if every version is deleted."""
         return len(self._deleted) == len(self._ids)
 
     def is_deleted(self, version: SchemaVersion) -> bool:
-        """Tell whether a version is hidden."""
+        """Return True if a version is hidden."""
         return version in self._deleted
 
     def id_of(self, version: SchemaVersion, *, with_deleted: bool = False) -> SchemaId:

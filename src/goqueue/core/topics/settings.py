@@ -65,22 +65,22 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_validated(self) -> bool:
-        """Tell whether messages must fit a schema."""
+        """Return True if messages must fit a schema."""
         return self.schema_validation != OFF
 
     @property
     def is_compacted(self) -> bool:
-        """Tell whether only the last message of each key is kept."""
+        """Return True if only the last message of each key is kept."""
         return COMPACT in self.cleanup_policy
 
     @property
     def is_expired(self) -> bool:
-        """Tell whether retention deletes what is old or too much."""
+        """Return True if retention deletes what is old or too much."""
         return DELETE in self.cleanup_policy
 
     @property
     def is_fsync(self) -> bool:
-        """Tell whether an ack waits for the disk."""
+        """Return True if an ack waits for the disk."""
         return self.durability == FSYNC
 
     @property

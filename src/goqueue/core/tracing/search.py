@@ -39,12 +39,12 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_by_outcome(self) -> bool:
-        """Tell whether the whole trace must be known to judge it."""
+        """Return True if the whole trace must be known to judge it."""
         ends = (self.status, self.start_ns, self.end_ns)
         return any(one is not None for one in (*ends, self.duration_min_ns, self.duration_max_ns))
 
     def meets(self, note: Note) -> bool:
-        """Tell whether a note may be about a message that is meant."""
+        """Return True if a note may be about a message that is meant."""
         place = note.place
         return (
             (self.topic is None or place.topic == self.topic)
@@ -54,7 +54,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def takes(self, trace: Trace) -> bool:
-        """Tell whether a trace is meant, as far as its outcome says."""
+        """Return True if a trace is meant, as far as its outcome says."""
         return (
             (self.status is None or trace.status == self.status)
             and (self.start_ns is None or trace.end_ns >= self.start_ns)

@@ -51,7 +51,7 @@ class Detached(msgspec.Struct, frozen=True, tag="t", array_like=True, kw_only=Tr
 
 
 class Child(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
-    """A transaction of somebody else that ends as the one that adopted it."""
+    """A transaction of another producer that ends as the one that adopted it."""
 
     name: str
     producer_id: int
@@ -141,7 +141,7 @@ Event = (
 
 
 class Told(msgspec.Struct, frozen=True):
-    """Everybody was told of the outcome. A load tells them again."""
+    """The outcome was announced everywhere. A load announces it again."""
 
 
 class Confirmed(msgspec.Struct, frozen=True):

@@ -53,7 +53,7 @@ class TxProducer:
         self.offsets: list[events.OffsetsAdded] = []
         self.holds: list[events.HoldsAdded] = []
         self.token = ""
-        """What the last commit left for whoever comes next."""
+        """What the last commit left for the next life."""
         self.is_detached = False
         """Nothing is added to the transaction any more; it waits to be adopted."""
         self.adopted: dict[int, events.Child] = {}
@@ -65,7 +65,7 @@ class TxProducer:
         self.ends: list[tuple[str, int, int]] = []
         """The last messages of a decided commit that the disks have still to confirm."""
         self.is_told = False
-        """Everybody was told of the outcome; not stored, since a start tells them again."""
+        """The outcome was announced everywhere; not stored, since a start announces it again."""
         self.unfinished: dict[int, events.Ending] = {}
         """Earlier commits of which the disks have not confirmed that everybody was told."""
         self._pending_token = ""
@@ -113,7 +113,7 @@ class TxProducer:
 
     @property
     def may_begin(self) -> bool:
-        """Tell whether the transaction before is over, as far as anybody can see."""
+        """Return True if the transaction before is over, as far as anybody can see."""
         is_told = self.state is TxState.PREPARE_COMMIT and self.is_told and not self.adopted
         return (self.state in IDLE or is_told) and not self.adopter
 
@@ -245,7 +245,7 @@ class TxProducer:
 
     @property
     def shown_state(self) -> TxState:
-        """The state as it is for everybody else: one that was told of is over."""
+        """The state as others see it: one whose end was announced is over."""
         if not self.is_told:
             return self.state
         return {
@@ -255,12 +255,12 @@ class TxProducer:
 
     @property
     def is_open(self) -> bool:
-        """Tell whether somebody still waits for the end of the latest transaction."""
+        """Return True if somebody still waits for the end of the latest transaction."""
         return self.shown_state not in IDLE and self.state is not TxState.DEAD
 
     @property
     def is_busy(self) -> bool:
-        """Tell whether there is anything to be done for this producer."""
+        """Return True if there is anything to be done for this producer."""
         return self.state is TxState.ONGOING or self.state in PREPARED or bool(self.unfinished)
 
     @property

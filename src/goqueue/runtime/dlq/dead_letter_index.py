@@ -50,7 +50,7 @@ class DeadLetterIndex:
 
     @property
     def is_closed(self) -> bool:
-        """Tell whether the partition is gone, or its shelf not hosted here any more."""
+        """Return True if the partition is gone, or its shelf not hosted here any more."""
         return self.host.closed is not None
 
     def commit(self, events: Sequence[Event]) -> None:

@@ -1,6 +1,6 @@
 """Takes doomed messages to the dead letters: each ledger by itself, trying again until it works.
 
-A message that cannot be moved stays doomed: nobody gets it, nobody loses it. One topic whose dead
+A message that cannot be moved stays doomed: it is neither delivered nor lost. One topic whose dead
 letters cannot be written holds up nobody else's.
 """
 

@@ -45,7 +45,7 @@ class Absences:
         self._groups.pop(hosted, None)
 
     def stop(self) -> None:
-        """Watch nobody any longer."""
+        """Stop all timers."""
         self._groups.clear()
         if self._timer is not None:
             self._timer.cancel()
@@ -70,7 +70,7 @@ class Absences:
     def _end_due(self) -> None:
         """Have those removed whose grace is over, and wait for the others.
 
-        A process that stood still accepted nobody: time by which this is late does not count.
+        A process that stood still accepted nothing: time by which this is late does not count.
         """
         now_ms = self._clock.monotonic_ms()
         late_ms = now_ms - self._rings_at_ms

@@ -1,4 +1,4 @@
-"""What can be read off the groups when somebody scrapes the metrics."""
+"""Metrics that are read off the groups at each scrape."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping

@@ -106,7 +106,7 @@ class Groups:
         return hosted
 
     def watch(self, watcher: Watcher) -> None:
-        """Have somebody told of members that are gone, partitions lost and groups deleted.
+        """Call back for members that are gone, partitions lost and groups deleted.
 
         It is called right after the change, in the same step: what it appends to the state of the
         same home comes behind the change in the log.
@@ -259,7 +259,7 @@ class Groups:
         self._absences.begin([(hosted, member) for hosted, member in known if hosted is not None])
 
     def ignore_disconnects(self) -> None:
-        """Remove nobody any more whose connection ends: it is the broker that stops."""
+        """Remove no member any more when its connection ends: it is the broker that stops."""
         self._is_ending = True
         self._absences.stop()
 
@@ -281,7 +281,7 @@ class Groups:
     def sweep(self, *, late_ms: int = 0) -> None:
         """Let those go that were silent for too long, and take what was not given up in time.
 
-        A process that stood still heard nobody: time by which a sweep is late does not count.
+        A process that stood still heard nothing: time by which a sweep is late does not count.
         """
         now_ms = self._clock.monotonic_ms()
         for hosted in list(self._groups.values()):
@@ -299,7 +299,7 @@ class Groups:
             self._change(hosted, group.force(late).events if late else ())
 
     def _change(self, hosted: HostedGroup, events: tuple[Event, ...]) -> None:
-        """Make a change nobody waits for; one that cannot be written is tried at the next sweep."""
+        """Make a change in the background; the next sweep tries again what cannot be written."""
         if not events:
             return
         try:

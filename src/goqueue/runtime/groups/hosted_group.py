@@ -91,7 +91,7 @@ class HostedGroup:
 
     @property
     def topics(self) -> list[TopicName]:
-        """Every topic somebody in the group subscribes to."""
+        """Every topic that a member subscribes to."""
         return self.group.topics
 
     @property
@@ -126,7 +126,7 @@ class HostedGroup:
         return known
 
     def owns(self, member_id: str, partition: TopicPartition) -> bool:
-        """Tell whether a partition is a member's own, if only to settle what it took of it."""
+        """Return True if a partition is a member's own, if only to settle what it took of it."""
         return self.group.owns(member_id, partition)
 
     def touch(self, member_id: str, connection: int = 0) -> None:
@@ -184,7 +184,7 @@ class HostedGroup:
     # Changing.
 
     def load(self) -> bool:
-        """Take up what is stored; everybody has a full session to come back.
+        """Take up what is stored; every member has a full session to come back.
 
         Returns False if there is nothing.
         """

@@ -50,7 +50,7 @@ def dirty_ratio(partition: Partition, *, with_active: bool = False) -> float:
 
 
 def is_due(partition: Partition) -> bool:
-    """Tell whether a partition should be compacted without being asked."""
+    """Return True if a partition should be compacted without being asked."""
     settings = partition.settings
     if not settings.is_compacted or partition.is_closed or partition.log.failure is not None:
         return False

@@ -31,7 +31,7 @@ class FetchPart(msgspec.Struct, frozen=True, kw_only=True):
     end_offset: int | None = None
 
 
-class Found(NamedTuple):
+class VisibleExtent(NamedTuple):
     """Where frames lie, and what of them a reader leaves out because it was aborted."""
 
     extent: Extent
@@ -52,7 +52,7 @@ class Fetched(msgspec.Struct, frozen=True, kw_only=True):
     end_offset: Offset
     gaps: tuple[Gap, ...] = ()
     hidden: tuple[Gap, ...] = ()
-    extents: tuple[Found, ...] = ()
+    extents: tuple[VisibleExtent, ...] = ()
 
     @property
     def size(self) -> int:
@@ -193,7 +193,7 @@ async def _fetch_all(asking: _FetchRequest) -> list[Outcome]:
 
 
 def _is_much(asking: _FetchRequest) -> bool:
-    """Tell whether so much lies there that reading it keeps others waiting."""
+    """Return True if so much lies there that reading it keeps others waiting."""
     partitions = asking.topic.partitions
     for part in asking.parts:
         known = part.partition < len(partitions)
@@ -210,7 +210,7 @@ async def _fetch_one(
     stop = asking.lens.end_of(partition)
     end = stop if part.end_offset is None else Offset(min(stop, part.end_offset))
     piece = Piece(memoryview(b""), offset)
-    extents: tuple[Found, ...] = ()
+    extents: tuple[VisibleExtent, ...] = ()
     if offset < end and bytes_max > 0:
         if asking.in_place:
             extents = _extents(asking, partition, offset, end, bytes_max)
@@ -235,12 +235,12 @@ async def _fetch_one(
 @fast_path(of="Partition.read", bench="read", test="tests/client/test_in_place.py")
 def _extents(
     asking: _FetchRequest, partition: Partition, offset: Offset, end: Offset, bytes_max: int
-) -> tuple[Found, ...]:
+) -> tuple[VisibleExtent, ...]:
     """Return where frames lie, as long as they are worth it and nothing in them is hidden.
 
     What was aborted is told instead: whoever reads a file has it in his hands in any case.
     """
-    found: list[Found] = []
+    found: list[VisibleExtent] = []
     while offset < end and bytes_max >= asking.in_place:
         extent = partition.reader.extent(offset, end_offset=end, bytes_max=asking.in_place)
         if extent.size < EXTENT_BYTES_MIN or extent.file.handle is None:
@@ -250,7 +250,7 @@ def _extents(
         ranges = [] if aborted is None else ranges_of(aborted, first)
         if hidden is not None or len(ranges) > HIDDEN_RANGES_MAX:
             break
-        found.append(Found(extent, ranges))
+        found.append(VisibleExtent(extent, ranges))
         offset = extent.next_offset
         bytes_max -= extent.size
     return tuple(found)

@@ -1,4 +1,4 @@
-"""What can be read off the logs when somebody scrapes the metrics."""
+"""Metrics that are read off the logs at each scrape."""
 
 from collections.abc import Callable, Iterator, Mapping
 

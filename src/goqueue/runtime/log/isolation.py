@@ -16,7 +16,7 @@ from goqueue.storage.log_reader import Piece
 
 
 class Isolation(NamedTuple):
-    """How somebody reads."""
+    """The isolation level of a reader."""
 
     show_delayed: bool = False
     """Also what is not yet due or was cancelled."""

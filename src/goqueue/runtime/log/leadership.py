@@ -34,7 +34,7 @@ class Replication(Protocol):
 
     @property
     def is_alone(self) -> bool:
-        """Tell whether no other replica is in sync: an own sync moves the high watermark."""
+        """Return True if no other replica is in sync: an own sync moves the high watermark."""
         ...
 
     def synced(self, durable_offset: Offset) -> None:
@@ -50,7 +50,7 @@ class Leadership:
     def __init__(self, log: PartitionLog) -> None:
         self._log = log
         self._waiting: deque[tuple[Offset, asyncio.Future[None]]] | None = None
-        """Made at first use: an empty deque has 600 bytes, and most partitions wait for nobody."""
+        """Made at first use: an empty deque has 600 bytes, and nothing waits in most partitions."""
         self._ends: dict[int, Offset] = {}
         """Transactions whose ends were written here, each with the offset behind its end.
 
@@ -77,7 +77,7 @@ class Leadership:
 
     @property
     def is_alone(self) -> bool:
-        """Tell whether what is synced here is committed in the same step."""
+        """Return True if what is synced here is committed in the same step."""
         return self.replication is None or self.replication.is_alone
 
     # Ends of transactions.
@@ -152,7 +152,7 @@ class Leadership:
                 future.set_result(None)
 
     def fail(self, error: GoQueueError) -> None:
-        """Tell everybody who waits that nothing more is committed here."""
+        """Fail every waiter: nothing more is committed here."""
         waiting, self._waiting = self._waiting, None
         for _, future in waiting or ():
             if not future.done():

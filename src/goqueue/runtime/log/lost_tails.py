@@ -24,7 +24,7 @@ log = get_logger("goqueue.storage")
 
 
 class Memory(NamedTuple):
-    """Somebody knows of messages of a partition, all of them before an offset."""
+    """A record of messages of a partition, all of them before an offset."""
 
     partition: Partition
     end_offset: Offset
@@ -34,7 +34,7 @@ class Memory(NamedTuple):
 def skip_lost_tails(
     topics: Mapping[TopicName, Topic], ledgers: Iterable[HostedLedger], redrives: Redrives
 ) -> None:
-    """Let no log give out an offset again that somebody remembers."""
+    """Let no log assign an offset again that is recorded anywhere."""
     longest: dict[Partition, Memory] = {}
     for memory in _memories(topics, ledgers, redrives):
         known = longest.get(memory.partition)

@@ -136,7 +136,7 @@ class Partition:
     async def make_room(self, size: int) -> None:
         """Return when the active segment takes so many bytes, beginning a new one if needed.
 
-        While a segment is being sealed nobody else may append to it, however small.
+        While a segment is being sealed nothing may be appended to it, however small.
         """
         while self.rolling is not None or not self.log.fits(size):
             if self.rolling is None:
@@ -225,7 +225,7 @@ class Partition:
     # Committing.
 
     def is_free(self, size: int) -> bool:
-        """Tell whether so many bytes can be appended and synced without waiting for anybody."""
+        """Return True if so many bytes can be appended and synced without waiting for anybody."""
         is_open = self.rolling is None and not self._unsynced_bytes and not self.log.is_committing
         is_open = is_open and self.leadership.is_alone
         return is_open and self.log.fits(size) and self._committer.is_free(size)
@@ -347,7 +347,7 @@ class Partition:
             self.waiters.wake()
 
     def end_waits(self) -> None:
-        """Let those go on who wait for news, and nobody wait from now on."""
+        """Wake all waiters; later ones do not wait."""
         self.is_waited_for = False
         self.wake()
 

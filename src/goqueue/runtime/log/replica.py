@@ -42,7 +42,7 @@ class Replica:
         self._check(epoch)
         spans = check_stored(frames, end_offset=self._partition.log.end_offset)
         await self._make_room(len(frames), segment_base)
-        # No await from here on. While a segment was begun, somebody else may have become leader.
+        # No await from here on. While a segment was begun, another node may have become leader.
         self._check(epoch)
         self._partition.log.append_stored(frames, spans)
         self._note(frames, spans)

@@ -73,7 +73,7 @@ class Topic:
         self.partitions = opening.finish()
         self.delayed_max = DELAYED_MAX
         self._is_disk_full = False
-        # Guards the order of requests: whoever came first appends first.
+        # Guards the order of requests: first come, first appended.
         self.turn = asyncio.Lock()
         self.names: DelayNames[Topic] | None = None
         """Knows which messages wait under a name."""
@@ -160,7 +160,7 @@ class Topic:
         return Appended(outcomes, started, received_us)
 
     def sync_soon(self, parts: Sequence[tuple[int, memoryview]]) -> None:
-        """Have synced what was appended of a request nobody waits for any more."""
+        """Have synced what was appended of a request whose caller is gone."""
         for partition, _ in parts:
             if 0 <= partition < len(self.partitions):
                 self.partitions[partition].sync_soon()

@@ -54,7 +54,7 @@ class TopicOpening:
 
     @property
     def is_whole(self) -> bool:
-        """Tell whether every partition is open."""
+        """Return True if every partition is open."""
         return len(self._opened) == self.record.partitions
 
     @property

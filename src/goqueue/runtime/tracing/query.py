@@ -20,7 +20,7 @@ from goqueue.runtime.log.topic import Topic
 from goqueue.runtime.queue.read_offsets import read_offsets
 
 TAIL_SPANS_MAX: Final = 10_000
-"""Spans of one look at what is new; whoever looks too seldom misses some."""
+"""Spans of one look at what is new; a caller that asks too seldom misses some."""
 
 
 class Tail(NamedTuple):

@@ -1,6 +1,6 @@
 """The end of transactions: everybody who has something of one is told how it ended.
 
-What was decided is carried out whoever asked for it; where that fails it is tried again until it
+What was decided is carried out in any case; where that fails it is tried again until it
 succeeds, because the outcome stands.
 """
 
@@ -27,7 +27,7 @@ from goqueue.runtime.tx.roster import Roster
 
 RETRY_SECONDS: Final = 1.0
 FINISH_SECONDS: Final = 0.1
-"""How long a commit that everybody was told of waits for syncs that happen anyway."""
+"""How long a commit that was announced waits for syncs that happen anyway."""
 GROUP_PASSES_MAX: Final = 10
 
 log = get_logger("goqueue.transactions")
@@ -80,7 +80,7 @@ class TxFinisher:
         return sum(partition.queue.tx.count(producer.number) for partition in partitions)
 
     async def carry_out(self, hosted: HostedTxProducer) -> None:
-        """Tell everybody of the end, also when whoever asked for it is gone meanwhile.
+        """Announce the end everywhere, also when the caller is gone meanwhile.
 
         Of a commit everybody has heard then; that the disks know it is seen to a little later.
         """
@@ -129,7 +129,7 @@ class TxFinisher:
             producer.apply(Confirmed())
 
     async def _tell_family(self, hosted: HostedTxProducer) -> None:
-        """Tell everybody, let those that were adopted do the same, and wait for the disks."""
+        """Announce the end, also of adopted transactions, and wait for the disks."""
         children = self._lead(hosted)
         await _all_of([self._tell_durably(hosted), *map(self._tell_child, children)])
         hosted.commit(hosted.producer.complete(hosted.producer.number).events)
@@ -165,10 +165,10 @@ class TxFinisher:
             hosted.producer.apply(Told())
         await _all_synced(self.teller.waits(*ends))
 
-    # Being sure that everybody knows.
+    # Confirming that the end is durable everywhere.
 
     async def finish(self, hosted: HostedTxProducer) -> None:
-        """Note that everybody was told, when the disks know it."""
+        """Note that the end was announced everywhere, once that is durable."""
         producer = hosted.producer
         ends = unfinished_ends(producer)
         if producer.is_told and producer.state in PREPARED:
@@ -286,7 +286,7 @@ def unfinished_ends(producer: TxProducer) -> list[End]:
 
 
 def _has_settled(producer: TxProducer, group: str) -> bool:
-    """Tell whether a commit of offsets of a group was told and is not noted as done."""
+    """Return True if a commit of offsets of a group was told and is not noted as done."""
     ends = [ending.offsets for ending in producer.unfinished.values()]
     if producer.is_told and producer.state is TxState.PREPARE_COMMIT:
         ends.append(producer.offsets)
@@ -294,7 +294,7 @@ def _has_settled(producer: TxProducer, group: str) -> bool:
 
 
 async def _rest(hosted: HostedTxProducer) -> None:
-    """Return when nobody is being told of an end."""
+    """Return when no end is being announced."""
     async with hosted.end_turn:
         pass
 

@@ -30,7 +30,7 @@ class HostedTxProducer:
         """Carries out what was decided and could not be carried out at once."""
         self.ending_error = ""
         """What kept that from succeeding the last time."""
-        # Guards the carrying out: one at a time tells everybody.
+        # Guards the carrying out: one at a time announces the end.
         self.end_turn = asyncio.Lock()
         self.renewed_from: Identity | None = None
         """Which life asked for this one."""
@@ -50,7 +50,7 @@ class HostedTxProducer:
 
     @property
     def is_closed(self) -> bool:
-        """Tell whether the producer is not hosted here any more."""
+        """Return True if the producer is not hosted here any more."""
         return self.host.closed is not None
 
     def close(self) -> None:
@@ -82,10 +82,10 @@ class HostedTxProducer:
         self.producer.check_open(who)
 
     def has_open(self, number: int) -> bool:
-        """Tell whether a transaction is the open one."""
+        """Return True if a transaction is the open one."""
         return self.producer.number == number and self.producer.state is TxState.ONGOING
 
-    # Time. Not stored: a load gives everybody their whole time again.
+    # Time. Not stored: a load starts every timeout again.
 
     def touch(self, now_ms: int) -> None:
         """Note that the producer was heard of."""
@@ -151,7 +151,7 @@ class HostedTxProducer:
             self.host.waiters.unwatch(news)
         self.host.check()
 
-    # Belonging to somebody else.
+    # Belonging to another transaction.
 
     def give_to(self, adopter: str) -> None:
         """Leave the end of the transaction to its adopter."""
@@ -163,7 +163,7 @@ class HostedTxProducer:
         self.host.waiters.wake()
 
     async def free(self) -> None:
-        """Return when the transaction belongs to nobody else."""
+        """Return when the transaction belongs to no other."""
         while self.producer.adopter:
             await self._news()
 

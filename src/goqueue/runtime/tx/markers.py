@@ -80,12 +80,12 @@ class MarkerWriter:
         return f"<MarkerWriter with {len(self._waiting)} to tell of>"
 
     def tell(self, *ends: End) -> None:
-        """Tell everybody now; raise what kept somebody from hearing, when the others have."""
+        """Write all markers now; raise the first failure once the others are written."""
         for failure in self._tell_all(ends).values():
             raise failure
 
     def enqueue(self, end: End) -> asyncio.Future[None]:
-        """Tell everybody in a moment, with one write to a partition for all that end in it."""
+        """Write all markers soon, with one write to a partition for all that end in it."""
         loop = asyncio.get_running_loop()
         if not self._waiting:
             loop.call_soon(self._tell_waiting)
@@ -98,7 +98,7 @@ class MarkerWriter:
         try:
             failures = self._tell_all([end for end, _ in waiting])
         except BaseException as error:
-            # Whatever this is, nobody waits for ever.
+            # Whatever this is, every waiter gets an outcome.
             for _, told in waiting:
                 if not told.done():
                     told.set_exception(StorageFailedError(f"not everybody was told: {error!r}"))
@@ -148,7 +148,7 @@ class MarkerWriter:
                 self._consume.settle_offsets(offsets.group, offsets.offsets)
 
     def end_stray(self, partition: Partition, control: Control) -> None:
-        """Tell a partition how a transaction ended that nobody has open."""
+        """Write the marker of a transaction that no producer has open."""
         end = End(TxProducer("lost"), control, (), (), ())
         self._end(partition, [(self._frame(end), control)])
 

@@ -63,7 +63,7 @@ class Roster:
 
     @property
     def is_whole(self) -> bool:
-        """Tell whether every producer there is is here."""
+        """Return True if every producer there is is here."""
         return self._state.is_whole
 
     def check_whole(self) -> None:
@@ -93,7 +93,7 @@ class Roster:
         return hosted
 
     def _check_adopter(self, hosted: HostedTxProducer) -> None:
-        """Raise if a detached transaction may belong to somebody who is not here."""
+        """Raise if a detached transaction may belong to an adopter that is not loaded here."""
         if hosted.producer.is_detached:
             self.check_whole()
 

@@ -43,7 +43,7 @@ class Strays:
         self._teller = endings.teller
         self._clock = clock
         self.are_left = False
-        """Something of nobody may be there, or could not be aborted: it is to be looked for."""
+        """An orphan may be there, or could not be aborted: it is to be looked for."""
 
     def __repr__(self) -> str:
         return f"<Strays{', some left' if self.are_left else ''}>"
@@ -74,7 +74,7 @@ class Strays:
                 hosted.is_untold = False
 
     def _look_for(self, producer: TxProducer) -> bool:
-        """Tell whether everything of a commit in doubt reached the disk, by its last messages."""
+        """Return True if everything of a commit in doubt reached the disk, by its last messages."""
         for topic, number, offset in producer.ends:
             known = self._topics.get(TopicName(topic))
             if known is not None and number < len(known.partitions):
@@ -122,7 +122,7 @@ class Strays:
                         hosted.commit(hosted.producer.learn_partition(place).events)
 
     def _end_stray(self, partition: Partition, number: int, *, is_commit: bool) -> None:
-        """End a transaction that nobody has open: it was never decided, or its end is damaged."""
+        """End an orphan transaction: it was never decided, or its end is damaged."""
         log.warning(
             LogEvent.TX_OUTCOME_UNKNOWN,
             topic=partition.name.topic,
@@ -145,7 +145,7 @@ class Strays:
                     hosted.commit(hosted.producer.learn_hold(ledger.group, place).events)
 
     def _takes_up(self, hosted: HostedTxProducer, number: int) -> bool:
-        """Tell whether a transaction is open; the producer's next one begins again for that.
+        """Return True if a transaction is open; the producer's next one begins again for that.
 
         Its client may come back for it, and what the logs have of it is not sent a second time.
         """
@@ -161,7 +161,7 @@ class Strays:
 
 
 def is_there(partition: Partition, offset: Offset, number: int) -> bool:
-    """Tell whether a message of a transaction is in the log; what is gone since was there."""
+    """Return True if a message of a transaction is in the log; what is gone since was there."""
     log = partition.log
     if offset < log.start_offset:
         return True

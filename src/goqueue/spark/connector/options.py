@@ -128,7 +128,7 @@ class ReadOptions:
     is_typed: bool = False
 
     def wants(self, topic: str) -> bool:
-        """Tell whether a topic is among those to be read."""
+        """Return True if a topic is among those to be read."""
         if self.pattern is not None:
             # Internal topics are nobody's data unless they are asked for by name.
             return not topic.startswith("__") and re.fullmatch(self.pattern, topic) is not None

@@ -102,7 +102,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._options.rows_per_trigger_min or 1
 
     def _is_overdue(self) -> bool:
-        """Tell whether the last micro-batch is so long ago that fewer rows will do, too."""
+        """Return True if the last micro-batch is so long ago that fewer rows will do, too."""
         if self._options.rows_per_trigger_min is None or self._triggered_s is None:
             return True
         passed_ms = (time.monotonic() - self._triggered_s) * 1_000

@@ -62,7 +62,7 @@ class Mark(NamedTuple):
         return f"{self.query_id}/{self.batch_id}"
 
     def is_repeat(self, token: str) -> bool:
-        """Tell whether the last commit was this batch; those of another query say nothing of it.
+        """Return True if the last commit was this batch; those of another query say nothing of it.
 
         A version that is not newer than the last one was written. A query runs only its latest
         batch again, so an earlier number means that its checkpoint was set back.

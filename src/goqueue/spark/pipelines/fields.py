@@ -60,7 +60,7 @@ class Fields:
         return f"{self.path}.{name}" if self.path else name
 
     def has(self, name: str) -> bool:
-        """Tell whether a field is given."""
+        """Return True if a field is given."""
         return name in self._raw
 
     def take_for(self, *meant: str) -> None:
@@ -215,7 +215,7 @@ class Fields:
 
 
 def check_identifier(name: object, path: str, problems: Problems) -> bool:
-    """Tell whether a name can be that of a part, and note why not."""
+    """Return True if a name can be that of a part, and note why not."""
     if not isinstance(name, str) or IDENTIFIER.fullmatch(name) is None:
         problems.add(
             path, "must be called by letters, digits and _", "SQL refers to it, so no dashes"

@@ -89,7 +89,7 @@ def _check_streaming(rows: "DataFrame", sink: Sink) -> None:
 
 
 def has_no_memory(rows: "DataFrame") -> bool:
-    """Tell whether a stream is worked out row by row; only a session in this machine tells.
+    """Return True if a stream is worked out row by row; only a session in this machine tells.
 
     A join with another stream remembers rows, one with a table does not. What is not known here
     is taken to have a memory.

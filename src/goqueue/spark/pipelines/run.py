@@ -207,7 +207,7 @@ class _Running:
         self._figures[name] = figures
 
     def _failed(self, name: str, query: "StreamingQuery") -> bool:
-        """Tell whether a query is worth another start; raise if it failed for good."""
+        """Return True if a query is worth another start; raise if it failed for good."""
         error = query.exception()
         if error is None:
             return False

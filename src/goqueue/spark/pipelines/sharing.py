@@ -44,7 +44,7 @@ def cut_of(graph: Graph, part: str, plain: Collection[str]) -> str:
 
 
 def can_share(sink: Sink) -> bool:
-    """Tell whether a sink takes batches of a stream that others take, too, each exactly once."""
+    """Return True if a sink takes batches of a stream that others take, too, each exactly once."""
     match sink:
         case TopicSink() | ConsoleSink() | TableSink():
             return sink.output_mode is OutputMode.APPEND

@@ -93,7 +93,7 @@ class StateFolder:
         return self.sink(name) / "checkpoint"
 
     def exists(self) -> bool:
-        """Tell whether the pipeline has ever run here."""
+        """Return True if the pipeline has ever run here."""
         return self.path.is_dir()
 
     @contextmanager
@@ -121,7 +121,7 @@ class StateFolder:
         return f"{self.name} runs already{told}"
 
     def is_running(self) -> bool:
-        """Tell whether some process holds the lock."""
+        """Return True if some process holds the lock."""
         try:
             with (self.path / "lock").open("r") as file:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -154,7 +154,7 @@ class StateFolder:
         (self.path / "stop").touch()
 
     def is_asked_to_stop(self) -> bool:
-        """Tell whether somebody wishes it to stop."""
+        """Return True if somebody wishes it to stop."""
         return (self.path / "stop").exists()
 
     def clear_stop(self) -> None:

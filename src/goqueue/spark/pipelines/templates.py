@@ -96,7 +96,7 @@ def fill(kind: str, given: Mapping[str, str]) -> str:
 
 
 def _is_filled(line: str, values: Mapping[str, str]) -> bool:
-    """Tell whether a line stays: one whose blank is left empty does not."""
+    """Return True if a line stays: one whose blank is left empty does not."""
     return all(values[name] != "" for name in _BLANK.findall(line))
 
 

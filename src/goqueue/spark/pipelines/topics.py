@@ -115,7 +115,7 @@ def make_topics(client: "goqueue.Client", topics: list[NewTopic]) -> None:
 
 
 def needs_broker(graph: Graph) -> bool:
-    """Tell whether a pipeline reads or writes topics."""
+    """Return True if a pipeline reads or writes topics."""
     is_read = any(isinstance(graph.part(name), TopicSource) for name in graph.order)
     is_written = any(isinstance(sink, TopicSink) for sink in graph.pipeline.sinks.values())
     rules = [rule for one in graph.pipeline.expectations.values() for rule in one]

@@ -77,7 +77,7 @@ class Call:
 
     @property
     def session(self) -> Session:
-        """Who asks, and what was granted."""
+        """The caller, and what was granted."""
         return self._exchange.session
 
     @property
@@ -91,11 +91,11 @@ class Call:
 
     @property
     def is_gone(self) -> bool:
-        """Whether nobody waits for the answer any more."""
+        """Whether the client is gone."""
         return self._exchange.is_gone
 
     async def gone(self) -> None:
-        """Return when nobody waits for the answer any more. For requests without a body."""
+        """Return when the client is gone. For requests without a body."""
         await self._exchange.gone()
 
     # The query. An empty parameter is an absent one.
@@ -130,7 +130,7 @@ class Call:
         return min(duration_ms, most)
 
     def flag(self, name: str) -> bool:
-        """Tell whether a parameter of the query is switched on."""
+        """Return True if a parameter of the query is switched on."""
         return (self.text(name) or "").lower() in {"1", "t", "true"}
 
     # The body.

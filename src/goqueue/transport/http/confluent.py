@@ -227,7 +227,7 @@ class ConfluentRoutes(RegistryRoutes):
 
     @told
     async def check(self, call: Call) -> Response:
-        """Tell whether a schema is compatible with one version."""
+        """Return True if a schema is compatible with one version."""
         version = read_version(call)
         schema = await self._text(call)
         found = self._schemas.compare(call.grant, call.path["subject"], version, schema)
@@ -235,7 +235,7 @@ class ConfluentRoutes(RegistryRoutes):
 
     @told
     async def check_all(self, call: Call) -> Response:
-        """Tell whether a schema could be the next version."""
+        """Return True if a schema could be the next version."""
         schema = await self._text(call)
         found = self._schemas.compare_all(call.grant, call.path["subject"], schema)
         return self._verdict(call, found)

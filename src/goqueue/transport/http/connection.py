@@ -30,7 +30,7 @@ HEAD_BYTES_MAX: Final = 64 * KiB
 """Longest request line with all headers."""
 
 BODY_BYTES_AHEAD: Final = 64 * KiB
-"""So much of a body is taken before somebody asks for it."""
+"""So much of a body is read ahead."""
 
 HEADERS_MAX: Final = 128
 """Most headers of a request: each costs more memory than its bytes."""
@@ -195,7 +195,7 @@ class HttpConnection(asyncio.Protocol):
 
     @property
     def _has_room(self) -> bool:
-        """Tell whether requests may come; a body that nobody takes keeps them away, too."""
+        """Return True if requests may come; a body that nobody takes keeps them away, too."""
         latest = self._latest
         is_large = latest is not None and not latest.is_answered and latest.size > BODY_BYTES_AHEAD
         is_open = not (self._is_deaf or self._transport.is_closing())

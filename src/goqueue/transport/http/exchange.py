@@ -14,7 +14,7 @@ SEND_BYTES: Final = 256 * KiB
 
 
 class DisconnectedError(Exception):
-    """Nobody waits for the answer any more."""
+    """The client is gone."""
 
 
 class Link(Protocol):
@@ -78,7 +78,7 @@ class Exchange:
         self.is_whole = False
         """Whether all of it is here."""
         self.is_gone = False
-        """Whether the peer is gone, and nobody waits for the reply."""
+        """Whether the client is gone."""
         self.is_answered = False
         self.size = 0
         """How many bytes of the body are here and were not taken yet."""
@@ -133,7 +133,7 @@ class Exchange:
         return self.take()
 
     async def gone(self) -> None:
-        """Return when nobody waits for the answer any more. For requests without a body."""
+        """Return when the client is gone. For requests without a body."""
         self._link.go_on(self)
         while not self.is_gone:
             await self._wait()

@@ -112,7 +112,7 @@ def time_text(moment_ms: int) -> str:
 
 
 def required_member(member_id: str | None) -> str:
-    """Return the member somebody names, or raise."""
+    """Return the member of a name, or raise."""
     if not member_id:
         raise InvalidRequestError("member_id is required")
     return member_id

@@ -48,15 +48,15 @@ class HealthRoutes:
         return json_reply(Alive(timestamp=self._status.now(call.grant)))
 
     async def healthz(self, call: Call) -> Response:
-        """Tell whether the broker serves."""
+        """Return True if the broker serves."""
         return _verdict(self._status.alive(call.grant))
 
     async def livez(self, call: Call) -> Response:
-        """Tell whether the process is worth keeping."""
+        """Return True if the process is worth keeping."""
         return _verdict(self._status.alive(call.grant))
 
     async def readyz(self, call: Call) -> Response:
-        """Tell whether requests should be sent here; fails while nothing can be published."""
+        """Return True if requests should be sent here; fails while nothing can be published."""
         return _verdict(self._status.ready(call.grant, is_verbose=call.flag("verbose")))
 
     async def version(self, call: Call) -> Response:

@@ -35,7 +35,7 @@ class Hosts:
         return f"<Hosts {', '.join(sorted(self._names))}>"
 
     def has(self, value: bytes | None) -> bool:
-        """Tell whether a ``Host`` header, absent or with a port or without one, means us."""
+        """Return True if a ``Host`` header, absent or with a port or without one, means us."""
         if value is None or value in self._known:
             return True
         match = _HOST.fullmatch(value.decode("latin-1").lower())
@@ -64,7 +64,7 @@ def header(headers: Headers, name: bytes) -> bytes | None:
 
 
 def is_forged(headers: Headers) -> bool:
-    """Tell whether a browser was made to send this by a page that is not of this broker."""
+    """Return True if a browser was made to send this by a page that is not of this broker."""
     site = header(headers, b"sec-fetch-site")
     if site is not None:
         return site not in _OWN_SITES

@@ -56,7 +56,7 @@ class PageRoutes:
 
     @cached_property
     def _document(self) -> bytes:
-        """Made when somebody asks for it: a start is faster and smaller without."""
+        """Made at the first request: a start is faster and smaller without."""
         everything = (*self._described, *self.operations())
         return encode(build_document(everything, version=package_version()))
 

@@ -1,4 +1,4 @@
-"""Waiting for a poll as long as somebody waits for its answer."""
+"""Waiting for a poll as long as its client is there."""
 
 import asyncio
 import contextlib
@@ -61,7 +61,7 @@ class PollWait:
         raise DisconnectedError
 
     def give_back(self, polled: Polled) -> None:
-        """End the leases of an answer nobody got."""
+        """End the leases of an answer that was not sent."""
         self._queue.give_back(self._call.grant, self._poll.group, polled)
 
     def undo(self, polled: Polled) -> None:

@@ -37,7 +37,7 @@ class Response:
         self.is_last = False
         """Whether the connection is closed behind it."""
         self.undo: Callable[[], None] | None = None
-        """What to do when it was not sent: nobody knows of what it speaks of."""
+        """What to do when it was not sent."""
         head = (
             f"{_STATUS_LINES[status]}content-type: {media_type}\r\n"
             f"content-length: {len(body)}\r\n{_COMMON}"

@@ -29,7 +29,7 @@ class Room:
 
     @property
     def free(self) -> int:
-        """Return how many bytes are left; less than none while somebody goes beyond."""
+        """Return how many bytes are left; negative while one goes beyond."""
         return self._free
 
     def take(self, size: int) -> None:

@@ -27,7 +27,7 @@ class _Place(Generic[T]):
         """The parameters on the way to the target."""
 
 
-class Found(NamedTuple, Generic[T]):
+class Match(NamedTuple, Generic[T]):
     """What a path leads to, and its parameters."""
 
     target: T
@@ -39,7 +39,7 @@ class Routes(Generic[T]):
 
     def __init__(self) -> None:
         self._root: _Place[T] = _Place()
-        self._known: dict[str, Found[T]] = {}
+        self._known: dict[str, Match[T]] = {}
         """Where paths led that were asked for before; bounded, as anybody may ask for any path."""
 
     def add(self, path: str, target: T) -> None:
@@ -57,7 +57,7 @@ class Routes(Generic[T]):
         self._known.clear()
         place.target, place.names = target, tuple(names)
 
-    def find(self, path: str) -> Found[T] | None:
+    def find(self, path: str) -> Match[T] | None:
         """Return what a path leads to, or None."""
         known = self._known.get(path)
         if known is not None:
@@ -66,7 +66,7 @@ class Routes(Generic[T]):
         place = _walk(self._root, path.split("/"), 0, values)
         if place is None or place.target is None:
             return None
-        found = Found(place.target, dict(zip(place.names, values, strict=True)))
+        found = Match(place.target, dict(zip(place.names, values, strict=True)))
         if len(path) <= KNOWN_CHARACTERS_MAX:
             if len(self._known) >= KNOWN_MAX:
                 self._known.clear()

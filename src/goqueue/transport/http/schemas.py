@@ -178,7 +178,7 @@ class SchemaRoutes(RegistryRoutes):
 
     @told
     async def check_schema(self, call: Call) -> Response:
-        """Tell whether a schema is compatible with one version of a subject, and where not."""
+        """Return True if a schema is compatible with one version of a subject, and where not."""
         version = read_version(call)
         schema = await self._text(call)
         found = self._schemas.compare(call.grant, call.path["subject"], version, schema)

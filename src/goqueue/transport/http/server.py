@@ -51,7 +51,7 @@ class HttpServer:
         await self.listen()
 
     async def bind(self, listener: str) -> None:
-        """Take the port, and nobody in yet."""
+        """Take the port without accepting connections yet."""
         host, _, port = listener.rpartition(":")
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(

@@ -188,7 +188,7 @@ def error_of(error: GoQueueError, *, is_confluent: bool) -> SchemaErrorReply:
 
 
 def schema_of(text: SchemaText, *, default: str) -> Schema:
-    """Return the schema somebody sent, or raise."""
+    """Return the schema of a request, or raise."""
     references = [
         Reference(
             name=one.name, subject=SubjectName(one.subject), version=SchemaVersion(one.version)

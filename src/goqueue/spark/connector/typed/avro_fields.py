@@ -143,7 +143,7 @@ def _scalar(kind: str, node: dict[str, Any]) -> AvroKind:
 
 
 def is_decimal(node: dict[str, Any]) -> bool:
-    """Tell whether a node is a decimal that a column can hold."""
+    """Return True if a node is a decimal that a column can hold."""
     precision, scale = node.get("precision"), node.get("scale", 0)
     return (
         node.get("logicalType") == "decimal"
@@ -182,7 +182,7 @@ def in_record(converts: dict[str, Convert]) -> Convert:
 
 
 def is_recursive(definition: AvroDefinition) -> bool:
-    """Tell whether values may be nested as deeply as they like."""
+    """Return True if values may be nested as deeply as they like."""
 
     def leads_back(node: Any, above: frozenset[str]) -> bool:  # noqa: ANN401 - as parsed
         if isinstance(node, str):
