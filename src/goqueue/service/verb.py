@@ -33,36 +33,14 @@ def verb(
     *deeds: Deed,
 ) -> Callable[[Callable[Concatenate[S, P], R]], Callable[Concatenate[S, Grant, P], R]]:
     """Make a method a verb that serves these deeds; its callers give the grant first."""
-
-    def make(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, Grant, P], R]:
-        @wraps(method)
-        def checked(self: S, grant: Grant, /, *args: P.args, **kwargs: P.kwargs) -> R:
-            assert grant.deed in deeds, f"a grant for {deeds[0]}, not for {grant.deed}"
-            return method(self, *args, **kwargs)
-
-        setattr(checked, DEEDS, deeds)
-        return checked
-
-    return make
+    return lambda method: _checked(deeds, method, lambda _: ())
 
 
 def caller_verb(
     *deeds: Deed,
 ) -> Callable[[Callable[Concatenate[S, Caller, P], R]], Callable[Concatenate[S, Grant, P], R]]:
     """Make a method a verb as ``verb`` does, and give it the caller for the grant."""
-
-    def make(
-        method: Callable[Concatenate[S, Caller, P], R],
-    ) -> Callable[Concatenate[S, Grant, P], R]:
-        @wraps(method)
-        def checked(self: S, grant: Grant, /, *args: P.args, **kwargs: P.kwargs) -> R:
-            assert grant.deed in deeds, f"a grant for {deeds[0]}, not for {grant.deed}"
-            return method(self, grant.caller, *args, **kwargs)
-
-        setattr(checked, DEEDS, deeds)
-        return checked
-
-    return make
+    return lambda method: _checked(deeds, method, lambda grant: (grant.caller,))
 
 
 def finding_verb(
@@ -72,19 +50,23 @@ def finding_verb(
 
     For requests whose resource has to be found: the gate is then asked about its name.
     """
+    return lambda method: _checked(deeds, method, lambda grant: (grant,))
 
-    def make(
-        method: Callable[Concatenate[S, Grant, P], R],
-    ) -> Callable[Concatenate[S, Grant, P], R]:
-        @wraps(method)
-        def checked(self: S, grant: Grant, /, *args: P.args, **kwargs: P.kwargs) -> R:
-            assert grant.deed in deeds, f"a grant for {deeds[0]}, not for {grant.deed}"
-            return method(self, grant, *args, **kwargs)
 
-        setattr(checked, DEEDS, deeds)
-        return checked
+def _checked(
+    deeds: tuple[Deed, ...],
+    method: Callable[..., R],
+    first: Callable[[Grant], tuple[Any, ...]],
+) -> Callable[..., R]:
+    """Return a method that compares its grant with the deeds, and calls one without it."""
 
-    return make
+    @wraps(method)
+    def checked(self: object, grant: Grant, /, *args: object, **kwargs: object) -> R:
+        assert grant.deed in deeds, f"a grant for {deeds[0]}, not for {grant.deed}"
+        return method(self, *first(grant), *args, **kwargs)
+
+    setattr(checked, DEEDS, deeds)
+    return checked
 
 
 def granted_verb(*deeds: Deed) -> Callable[[F], F]:
