@@ -20,6 +20,7 @@ DECIDERS = {
     "Subject": "core/schemas/subject.py",
     "RedriveBook": "core/dlq/redrive.py",
     "RecurringSchedule": "core/recurring/recurring.py",
+    "ClusterImage": "core/cluster/image.py",
 }
 CHANGING = ("__init__", "apply", "restore")
 """These may change a decider, and the private methods that only they call."""

@@ -369,6 +369,51 @@ class NotEnoughReplicasError(GoQueueError):
     retryable = True
 
 
+class LeaderNotAvailableError(GoQueueError):
+    """No node can serve this at present: there is no leader, no controller or no node alive."""
+
+    code = "leader_not_available"
+    retryable = True
+
+
+class StaleEpochError(GoQueueError):
+    """The request was made for an earlier state of a node or partition; learn the new one."""
+
+    code = "stale_epoch"
+    retryable = True
+
+
+class NodeFencedError(GoQueueError):
+    """The node is not alive as far as the cluster knows; it must register and be heard first."""
+
+    code = "node_fenced"
+    retryable = True
+
+
+class NodeRefusedError(GoQueueError):
+    """The node cannot be a part of this cluster as it is; the message says why."""
+
+    code = "node_refused"
+
+
+class NodeNotFoundError(GoQueueError):
+    """The cluster has no such node."""
+
+    code = "node_not_found"
+
+
+class ReassignmentNotFoundError(GoQueueError):
+    """No such reassignment is remembered."""
+
+    code = "reassignment_not_found"
+
+
+class OperationActiveError(GoQueueError):
+    """Another operation on the same topic, partition or node must be finished first."""
+
+    code = "operation_active"
+
+
 class ProtocolError(GoQueueError):
     """The bytes on a connection are not our protocol; the connection is closed."""
 

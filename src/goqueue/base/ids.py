@@ -42,16 +42,25 @@ SchemaVersion = NewType("SchemaVersion", int)
 """Ordinal of a schema in its subject, from 1."""
 
 NodeId = NewType("NodeId", str)
-"""Name of a node of the cluster; it stays when the process is started again."""
+"""The name of a node of a cluster, as its settings give it."""
 
 DirectoryId = NewType("DirectoryId", str)
-"""One data directory. An empty disk under the name of an old node has another one."""
+"""Identity of a data directory, made with it: an empty disk under an old name has another."""
 
 Incarnation = NewType("Incarnation", int)
-"""Number the controller gave a node when it registered; each start of its process has another."""
+"""How often the process of a data directory was started; kept in the directory, from 1."""
+
+NodeEpoch = NewType("NodeEpoch", int)
+"""A registration of a node, by its ordinal among all of the cluster; a newer one fences older."""
+
+TopicId = NewType("TopicId", int)
+"""A topic of a cluster, from 1. A topic that is deleted and made again has another one."""
+
+LeaderEpoch = NewType("LeaderEpoch", int)
+"""How often a partition was given a leader; the first has 1."""
 
 PartitionEpoch = NewType("PartitionEpoch", int)
-"""Counts the changes of leader, ISR and replicas of a partition, as the controller made them."""
+"""How often the record of a partition in the cluster's metadata changed; the first is 1."""
 
 NO_PRODUCER = ProducerId(0)
 

@@ -50,7 +50,14 @@ class TopicDeleted(msgspec.Struct, frozen=True, tag="topic_deleted", kw_only=Tru
     name: TopicName
 
 
-Event = TopicCreated | TopicConfigured | TopicDeleted
+class TopicScaled(msgspec.Struct, frozen=True, tag="topic_scaled", kw_only=True):
+    """A topic has more partitions than before; only clusters do this."""
+
+    name: TopicName
+    partitions: int
+
+
+Event = TopicCreated | TopicConfigured | TopicDeleted | TopicScaled
 
 
 class FilesRemoved(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,6 +145,21 @@ class Catalog:
             raise InvalidNameError("topic names beginning with '__' belong to the broker")
         return Decision((TopicDeleted(name=topic.name),), topic)
 
+    def scale(self, name: str, *, partitions: int) -> Decision[Event, Topic]:
+        """Give a topic more partitions; fewer would lose messages."""
+        topic = self.get(name)
+        if is_internal(topic.name):
+            raise InvalidNameError(
+                "topics whose names begin with '__' have a fixed number of partitions"
+            )
+        if not topic.partitions < partitions <= PARTITIONS_MAX:
+            raise InvalidRequestError(
+                f"count: {partitions} is not between {topic.partitions + 1} and {PARTITIONS_MAX};"
+                " it is the new total and can only grow"
+            )
+        changed = msgspec.structs.replace(topic, partitions=partitions)
+        return Decision((TopicScaled(name=topic.name, partitions=partitions),), changed)
+
     def apply(self, event: Event | FilesRemoved) -> None:
         """Change state by one event."""
         match event:
@@ -147,6 +169,9 @@ class Catalog:
             case TopicConfigured(name=name, settings=settings):
                 topic = self._topics[name]
                 self._topics[name] = msgspec.structs.replace(topic, settings=settings)
+            case TopicScaled(name=name, partitions=partitions):
+                topic = self._topics[name]
+                self._topics[name] = msgspec.structs.replace(topic, partitions=partitions)
             case TopicDeleted(name=name):
                 del self._topics[name]
                 self._deleted.add(name)

@@ -1,0 +1,1 @@
+"""A cluster's metadata: its nodes, topics, partitions and their replicas, and who leads them."""
