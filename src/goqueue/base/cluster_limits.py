@@ -5,10 +5,13 @@ from typing import Final
 from goqueue.base.limits import PARTITIONS_MAX
 from goqueue.base.units import DAY_MS, MINUTE_MS, MiB
 
-NODES_MAX: Final = 64
+NODES_MAX: Final = 100
 """Most nodes of a cluster: each of them dials all others."""
 
-REPLICAS_MAX: Final = 15
+NODE_ID_CHARACTERS_MAX: Final = 64
+"""Longest name of a node or of a data directory; requests between nodes repeat it."""
+
+REPLICAS_MAX: Final = 9
 """Most replicas of a partition: they are bits of a number, twice as many while they move."""
 
 REPLICATION_FACTOR: Final = 3

@@ -47,9 +47,6 @@ NodeId = NewType("NodeId", str)
 DirectoryId = NewType("DirectoryId", str)
 """Identity of a data directory, made with it: an empty disk under an old name has another."""
 
-Incarnation = NewType("Incarnation", int)
-"""How often the process of a data directory was started; kept in the directory, from 1."""
-
 NodeEpoch = NewType("NodeEpoch", int)
 """A registration of a node, by its ordinal among all of the cluster; a newer one fences older."""
 

@@ -159,7 +159,7 @@ class World:
             partition=partition,
             leader_epoch=record.leader_epoch,
             partition_epoch=record.partition_epoch,
-            isr=[commands.IsrMember(node=node, epoch=self.epoch(node)) for node in isr],
+            isr=[commands.InSyncMember(node=node, epoch=self.epoch(node)) for node in isr],
         )
 
     def alter(self, *parts: commands.PartIsr, node: str) -> list[str]:

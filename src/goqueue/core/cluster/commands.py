@@ -139,7 +139,7 @@ class FinishScaling(msgspec.Struct, frozen=True, tag="scaled", array_like=True, 
     name: Name
 
 
-class IsrMember(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
+class InSyncMember(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """A replica in sync, in the life in which the leader saw it."""
 
     node: Name
@@ -153,7 +153,7 @@ class PartIsr(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     partition: Number
     leader_epoch: Natural
     partition_epoch: Natural
-    isr: Annotated[list[IsrMember], msgspec.Meta(max_length=2 * REPLICAS_MAX)]
+    isr: Annotated[list[InSyncMember], msgspec.Meta(max_length=2 * REPLICAS_MAX)]
 
 
 class AlterPartitions(msgspec.Struct, frozen=True, tag="isr", array_like=True, kw_only=True):

@@ -4,7 +4,7 @@ Shape: decider. Events take everything from a node before it is fenced, and a no
 before anything is given to it: the leader of a partition is alive behind each entry of the log.
 """
 
-from goqueue.base.cluster_limits import NODES_MAX
+from goqueue.base.cluster_limits import NODE_ID_CHARACTERS_MAX, NODES_MAX
 from goqueue.base.errors import (
     InvalidRequestError,
     NodeFencedError,
@@ -13,7 +13,7 @@ from goqueue.base.errors import (
     OverloadedError,
     StaleEpochError,
 )
-from goqueue.base.ids import DirectoryId, Incarnation, NodeEpoch, NodeId
+from goqueue.base.ids import DirectoryId, NodeEpoch, NodeId
 from goqueue.base.names import check_name
 from goqueue.core.cluster import commands, events
 from goqueue.core.cluster.elections import (
@@ -69,8 +69,8 @@ def register(image: ClusterImage, command: commands.RegisterNode, now_ms: int) -
             f"the node belongs to the cluster {ascii(command.cluster_id)[1:-1]},"
             f" this is {image.cluster_id}"
         )
-    node = NodeId(check_name(command.node, field="node id"))
-    check_name(command.directory, field="directory id")
+    node = NodeId(check_name(command.node, field="node id", characters_max=NODE_ID_CHARACTERS_MAX))
+    check_name(command.directory, field="directory id", characters_max=NODE_ID_CHARACTERS_MAX)
     if command.feature_level < image.feature_level:
         raise NodeRefusedError(
             f"the node understands metadata up to level {command.feature_level};"
@@ -81,7 +81,7 @@ def register(image: ClusterImage, command: commands.RegisterNode, now_ms: int) -
     record = NodeRecord(
         id=node,
         directory=DirectoryId(command.directory),
-        incarnation=Incarnation(command.incarnation),
+        incarnation=command.incarnation,
         epoch=image.next_node_epoch,
         addresses=NodeAddresses(native=command.native, http=command.http, cluster=command.cluster),
         rack=command.rack,

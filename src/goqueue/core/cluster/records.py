@@ -11,7 +11,6 @@ import msgspec
 
 from goqueue.base.ids import (
     DirectoryId,
-    Incarnation,
     LeaderEpoch,
     NodeEpoch,
     NodeId,
@@ -47,7 +46,8 @@ class NodeRecord(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
 
     id: NodeId
     directory: DirectoryId
-    incarnation: Incarnation
+    incarnation: int
+    """How often a process of the directory was started; the directory counts this."""
     epoch: NodeEpoch
     addresses: NodeAddresses
     rack: str
