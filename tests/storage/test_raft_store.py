@@ -5,8 +5,9 @@ from random import Random
 
 import pytest
 
+from goqueue.base.cluster_limits import RAFT_ENTRY_BYTES_MAX
 from goqueue.base.ids import Position
-from goqueue.base.limits import JOURNAL_RECORD_BYTES_MAX, RAFT_ENTRY_BYTES_MAX
+from goqueue.base.limits import JOURNAL_RECORD_BYTES_MAX
 from goqueue.core.raft.messages import (
     Entry,
     EntryKind,

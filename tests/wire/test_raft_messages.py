@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
+from goqueue.base.cluster_limits import RAFT_ENTRY_BYTES_MAX, RAFT_MESSAGE_BYTES_MAX, RAFT_NODES_MAX
 from goqueue.base.errors import ProtocolError
-from goqueue.base.limits import RAFT_ENTRY_BYTES_MAX, RAFT_MESSAGE_BYTES_MAX, RAFT_NODES_MAX
 from goqueue.core.raft.messages import (
     Append,
     AppendReply,

@@ -6,10 +6,16 @@ from typing import Any
 import msgspec
 import pytest
 
+from goqueue.base.cluster_limits import (
+    NODE_ID_CHARACTERS_MAX,
+    REPLICA_LOGS_MAX,
+    REPLICA_PARTS_MAX,
+    REPLICAS_MAX,
+)
 from goqueue.base.errors import ProtocolError
 from goqueue.base.ids import (
     Epoch,
-    Incarnation,
+    NodeEpoch,
     NodeId,
     Offset,
     PartitionEpoch,
@@ -20,11 +26,7 @@ from goqueue.base.ids import (
 from goqueue.base.limits import (
     FETCH_BYTES_MAX,
     FETCH_WAIT_MS_MAX,
-    NODE_ID_CHARACTERS_MAX,
     PARTITIONS_MAX,
-    REPLICA_LOGS_MAX,
-    REPLICA_PARTS_MAX,
-    REPLICAS_MAX,
     REQUEST_HEADER_BYTES_MAX,
 )
 from goqueue.core.replication.epochs import EpochEnd, EpochStart
@@ -90,7 +92,7 @@ STATE = ReplicaSet(
 
 
 def fetch_bytes() -> bytes:
-    call = wire.fetch_of(REQUEST, node=NodeId("b"), directory="d-1", incarnation=Incarnation(6))
+    call = wire.fetch_of(REQUEST, node=NodeId("b"), directory="d-1", node_epoch=NodeEpoch(6))
     return wire.encode_call(call)
 
 
@@ -105,7 +107,7 @@ def test_a_fetch_comes_back() -> None:
     """With every field."""
     call = wire.decode_fetch(fetch_bytes())
 
-    assert (call.node, call.directory, call.incarnation) == ("b", "d-1", 6)
+    assert (call.node, call.directory, call.node_epoch) == ("b", "d-1", 6)
     assert wire.request_of(call) == REQUEST
 
 
@@ -117,11 +119,11 @@ def test_an_answer_comes_back() -> None:
 
 
 def test_proposals_and_their_answers_come_back() -> None:
-    """Members that were not heard of have no incarnation."""
+    """Members that were not heard of have no node_epoch."""
     proposal = ProposeIsr(
         epoch=Epoch(4),
         partition_epoch=PartitionEpoch(9),
-        isr=(IsrMember(NodeId("a"), None), IsrMember(NodeId("b"), Incarnation(6))),
+        isr=(IsrMember(NodeId("a"), None), IsrMember(NodeId("b"), NodeEpoch(6))),
     )
     sent = wire.AlterPartition("a", 5, [wire.change_of(GROUP, proposal)])
     answer = IsrAnswer(outcome=AlterOutcome.STALE, state=STATE)

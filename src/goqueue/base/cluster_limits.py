@@ -2,8 +2,15 @@
 
 from typing import Final
 
-from goqueue.base.limits import PARTITIONS_MAX
-from goqueue.base.units import DAY_MS, MINUTE_MS, MiB
+from goqueue.base.limits import (
+    FETCH_BYTES_MAX,
+    JOURNAL_RECORD_BYTES_MAX,
+    NAME_CHARACTERS_MAX,
+    PARTITIONS_MAX,
+    REQUEST_BYTES_MAX,
+    REQUEST_HEADER_BYTES_MAX,
+)
+from goqueue.base.units import DAY_MS, MINUTE_MS, SECOND_MS, KiB, MiB
 
 NODES_MAX: Final = 100
 """Most nodes of a cluster: each of them dials all others."""
@@ -77,7 +84,68 @@ FEATURE_LEVEL_MAX: Final = 1_000_000
 SUSPECTED_BY_MIN: Final = 2
 """Nodes whose connections must be refused before a peer counts as dead at once."""
 
+REPLICA_LOGS_MAX: Final = 8
+"""Most logs that share the leader and the replicas of a partition; two are in use."""
+
+REPLICA_PARTS_MAX: Final = 2_000
+"""Most logs one request or reply between nodes names; more are named by the next one."""
+
+REPLICA_SHARE_BYTES_MIN: Final = 64 * KiB
+"""Smallest share of a reply that a log is given, if there is anything left at all."""
+
+REPLICA_WAIT_MS: Final = 500
+"""How long a leader keeps a fetch of a follower that has nothing new to get."""
+
+REPLICA_LAG_MS: Final = 10 * SECOND_MS
+"""A follower that has not caught up for so long leaves the replicas in sync."""
+
+LEADER_EPOCHS_MAX: Final = 10_000
+"""Epochs remembered of one log; beyond, the oldest are forgotten, and a follower that ended in one
+of those copies the log again."""
+
+RAFT_ENTRY_BYTES_MAX: Final = 1 * MiB
+"""Largest proposal to the quorum; the move of 33,000 partitions takes a third of it."""
+
+RAFT_APPEND_BYTES_MAX: Final = 1 * MiB
+"""Entries in one message of the quorum, unless a single one is larger."""
+
+RAFT_APPEND_ENTRIES_MAX: Final = RAFT_APPEND_BYTES_MAX
+"""Most entries in one message: an empty one counts as a byte."""
+
+RAFT_WINDOW_MESSAGES_MAX: Final = 64
+"""Unanswered appends a leader sends ahead to one follower."""
+
+RAFT_UNCOMMITTED_BYTES_MAX: Final = 64 * MiB
+"""Proposals a leader holds that are not applied; beyond it new ones are refused."""
+
+RAFT_APPLY_ENTRIES_MAX: Final = 1_000
+"""Committed entries handed out at once, so that others have a turn in between."""
+
+RAFT_READS_MAX: Final = 10_000
+"""Reads that wait for a majority to confirm the leader; beyond it new ones are refused."""
+
+RAFT_NODES_MAX: Final = 1_000
+"""Most members of a quorum, learners included."""
+
+RAFT_SNAPSHOT_BYTES_MAX: Final = 16 * MiB
+"""Largest state of the quorum's host: 100,000 partitions take a tenth of it."""
+
+RAFT_MESSAGE_BYTES_MAX: Final = 32 * MiB
+"""Largest message of the quorum: one with a snapshot, or with many small entries."""
+
+RAFT_JOURNAL_BYTES_COMPACT: Final = 4 * MiB
+"""A journal of the quorum that has grown to this is replaced by a snapshot and what follows."""
+
+RAFT_ENTRIES_KEPT: Final = 1_000
+"""Entries kept behind a snapshot, so that a follower that is a little late needs no snapshot."""
+
 assert 2 * REPLICAS_MAX < 2**6, "the union of old and new replicas fits the bits of an int"
 assert REPLICATION_FACTOR <= REPLICAS_MAX <= NODES_MAX
 assert CHANGES_PER_EVENT_MAX <= CLUSTER_PARTITIONS_MAX
 assert PARTITIONS_MAX <= CLUSTER_PARTITIONS_MAX
+assert 2 * REPLICA_WAIT_MS < REPLICA_LAG_MS, "an idle follower is heard of in time"
+assert REPLICA_PARTS_MAX * (NAME_CHARACTERS_MAX + 100) < REQUEST_HEADER_BYTES_MAX
+assert REPLICA_SHARE_BYTES_MIN < FETCH_BYTES_MAX
+assert RAFT_ENTRY_BYTES_MAX + 64 * KiB < JOURNAL_RECORD_BYTES_MAX
+assert RAFT_SNAPSHOT_BYTES_MAX + 1 * MiB < RAFT_MESSAGE_BYTES_MAX < REQUEST_BYTES_MAX
+assert RAFT_APPEND_ENTRIES_MAX * 25 < RAFT_MESSAGE_BYTES_MAX, "an empty entry has 25 bytes at most"

@@ -23,9 +23,9 @@ from typing import Final
 import msgspec
 from crc32c import crc32c
 
+from goqueue.base.cluster_limits import RAFT_APPEND_BYTES_MAX
 from goqueue.base.errors import StorageFailedError
 from goqueue.base.ids import Position
-from goqueue.base.limits import RAFT_APPEND_BYTES_MAX
 from goqueue.core.raft.messages import (
     Entry,
     HardState,

@@ -11,8 +11,8 @@ from typing import Final
 
 import msgspec
 
+from goqueue.base.cluster_limits import RAFT_MESSAGE_BYTES_MAX
 from goqueue.base.errors import ProtocolError
-from goqueue.base.limits import RAFT_MESSAGE_BYTES_MAX
 from goqueue.core.raft.messages import (
     NO_PEER,
     Append,

@@ -9,10 +9,17 @@ from typing import Annotated, Final
 
 import msgspec
 
+from goqueue.base.cluster_limits import (
+    LEADER_EPOCHS_MAX,
+    NODE_ID_CHARACTERS_MAX,
+    REPLICA_LOGS_MAX,
+    REPLICA_PARTS_MAX,
+    REPLICAS_MAX,
+)
 from goqueue.base.errors import ProtocolError
 from goqueue.base.ids import (
     Epoch,
-    Incarnation,
+    NodeEpoch,
     NodeId,
     Offset,
     PartitionEpoch,
@@ -23,13 +30,8 @@ from goqueue.base.ids import (
 from goqueue.base.limits import (
     FETCH_BYTES_MAX,
     FETCH_WAIT_MS_MAX,
-    LEADER_EPOCHS_MAX,
     NAME_CHARACTERS_MAX,
-    NODE_ID_CHARACTERS_MAX,
     PARTITIONS_MAX,
-    REPLICA_LOGS_MAX,
-    REPLICA_PARTS_MAX,
-    REPLICAS_MAX,
 )
 from goqueue.core.replication.epochs import NO_EPOCH, EpochEnd, EpochStart
 from goqueue.core.replication.leader import ProposeIsr
@@ -76,11 +78,11 @@ class ReplicaPosition(Call, frozen=True):
 
 
 class ReplicaFetch(Call, frozen=True):
-    """Ask the leader of some logs for what is new. ``incarnation`` says which process asks."""
+    """Ask the leader of some logs for what is new. ``node_epoch`` says which process asks."""
 
     node: NodeText
     directory: NodeText
-    incarnation: Counter
+    node_epoch: Counter
     session: Counter
     sequence: Counter
     answered: SequenceOrNone
@@ -130,7 +132,7 @@ class AlterPartition(Call, frozen=True):
     """Ask the controller to change the replicas in sync of partitions that a node leads."""
 
     node: NodeText
-    incarnation: Counter
+    node_epoch: Counter
     changes: Annotated[list[IsrChange], msgspec.Meta(min_length=1, max_length=REPLICA_PARTS_MAX)]
 
 
@@ -239,13 +241,13 @@ def key_of(name: ReplicaLogName) -> LogKey:
 
 
 def fetch_of(
-    request: SessionRequest, *, node: NodeId, directory: str, incarnation: Incarnation
+    request: SessionRequest, *, node: NodeId, directory: str, node_epoch: NodeEpoch
 ) -> ReplicaFetch:
     """Return a request of a session as it is sent."""
     return ReplicaFetch(
         node,
         directory,
-        incarnation,
+        node_epoch,
         request.session,
         request.sequence,
         request.answered,
@@ -336,7 +338,7 @@ def change_of(group: TopicPartition, proposal: ProposeIsr) -> IsrChange:
         group.partition,
         proposal.epoch,
         proposal.partition_epoch,
-        [(member.node, member.incarnation) for member in proposal.isr],
+        [(member.node, member.node_epoch) for member in proposal.isr],
         proposal.resigns,
     )
 
@@ -344,7 +346,7 @@ def change_of(group: TopicPartition, proposal: ProposeIsr) -> IsrChange:
 def proposal_of(change: IsrChange) -> tuple[TopicPartition, ProposeIsr]:
     """Return a proposal that was sent."""
     members = tuple(
-        IsrMember(NodeId(node), None if number is None else Incarnation(number))
+        IsrMember(NodeId(node), None if number is None else NodeEpoch(number))
         for node, number in change.isr
     )
     proposal = ProposeIsr(

@@ -94,7 +94,7 @@ class Chaos:
     def _may_lose(self, name: NodeId) -> bool:
         """Return True if every group has what this node has elsewhere, on a running node."""
         cluster = self.cluster
-        if self._risky is not None and cluster.nodes[self._risky].incarnation is None:
+        if self._risky is not None and cluster.nodes[self._risky].node_epoch is None:
             return False
         if any(not node.is_alive for node in cluster.nodes.values()):
             return False

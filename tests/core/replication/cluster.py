@@ -6,7 +6,7 @@ from typing import Any
 from goqueue.base.ids import (
     DirectoryId,
     Epoch,
-    Incarnation,
+    NodeEpoch,
     NodeId,
     PartitionEpoch,
     PartitionId,
@@ -110,23 +110,23 @@ class Cluster:
         if wiped:
             # At once, so that no second fault comes between: two of them may cost everything.
             self._let_in(node, is_clean=False)
-            node.incarnation = self.controller.nodes[name].incarnation
+            node.node_epoch = self.controller.nodes[name].node_epoch
         self._register(node, is_clean=old is None or not old.has_lost_power)
         node.start()
         return node
 
     def _register(self, node: SimNode, *, is_clean: bool) -> None:
         """Ask until the controller has answered; then the node may act on images."""
-        if node.incarnation is not None or not node.is_alive:
+        if node.node_epoch is not None or not node.is_alive:
             return
 
-        def welcome(one: SimNode, told: tuple[Incarnation, Image]) -> None:
+        def welcome(one: SimNode, told: tuple[NodeEpoch, Image]) -> None:
             if one is node:
-                one.incarnation = told[0]
+                one.node_epoch = told[0]
                 one.learn(told[1])
 
         def register(_: object) -> None:
-            if self.is_controller_stopped or node.incarnation is not None or not node.is_alive:
+            if self.is_controller_stopped or node.node_epoch is not None or not node.is_alive:
                 return
             given = self._let_in(node, is_clean=is_clean)
             self._deliver(CONTROLLER, node.name, welcome, (given, self.controller.image))
@@ -134,7 +134,7 @@ class Cluster:
         self.world.send(node.name, CONTROLLER, register, None)
         self.world.after(300, lambda: self._register(node, is_clean=is_clean))
 
-    def _let_in(self, node: SimNode, *, is_clean: bool) -> Incarnation:
+    def _let_in(self, node: SimNode, *, is_clean: bool) -> NodeEpoch:
         given = self.controller.register(
             node.name,
             node.disk.directory,
@@ -194,10 +194,10 @@ class Cluster:
             self.start(name)
 
     def _heard(self, node: SimNode) -> None:
-        if self.is_controller_stopped or node.incarnation is None:
+        if self.is_controller_stopped or node.node_epoch is None:
             return
         before = self.controller.image.version
-        self.controller.heard(node.name, node.incarnation, self.world.now_ms)
+        self.controller.heard(node.name, node.node_epoch, self.world.now_ms)
         if self.controller.image.version != before:
             self._notice_unclean()
             self._spread()
@@ -206,9 +206,9 @@ class Cluster:
 
     def _alter(self, message: tuple[SimNode, TopicPartition, ProposeIsr]) -> None:
         node, group, proposal = message
-        if self.is_controller_stopped or node.incarnation is None:
+        if self.is_controller_stopped or node.node_epoch is None:
             return
-        answer = self.controller.alter(node.name, node.incarnation, group, proposal)
+        answer = self.controller.alter(node.name, node.node_epoch, group, proposal)
         state = answer.state
         demand(set(state.isr) <= set(state.replicas), f"{state.isr} are not all replicas")
         self._notice_unclean()

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from goqueue.base.ids import (
     DirectoryId,
     Epoch,
-    Incarnation,
+    NodeEpoch,
     NodeId,
     PartitionEpoch,
     TopicPartition,
@@ -25,14 +25,14 @@ class Image:
     """What the controller decided, as nodes get to know it."""
 
     version: int
-    incarnations: Mapping[NodeId, Incarnation]
+    node_epochs: Mapping[NodeId, NodeEpoch]
     groups: Mapping[TopicPartition, ReplicaSet]
 
 
 @dataclass
 class Registered:
     directory: DirectoryId
-    incarnation: Incarnation
+    node_epoch: NodeEpoch
     process: int
     heard_ms: int
     is_fenced: bool = False
@@ -56,7 +56,7 @@ class Controller:
         self.nodes: dict[NodeId, Registered] = {}
         self.groups: dict[TopicPartition, Record] = {}
         self.images: list[Image] = []
-        self._incarnations = 0
+        self._node_epochs = 0
 
     @property
     def image(self) -> Image:
@@ -67,7 +67,7 @@ class Controller:
         self.images.append(
             Image(
                 len(self.images),
-                {node: one.incarnation for node, one in self.nodes.items()},
+                {node: one.node_epoch for node, one in self.nodes.items()},
                 {group: record.state for group, record in self.groups.items()},
             )
         )
@@ -78,14 +78,14 @@ class Controller:
 
     def register(
         self, node: NodeId, directory: DirectoryId, *, process: int, is_clean: bool, now_ms: int
-    ) -> Incarnation:
+    ) -> NodeEpoch:
         """Let a process in. What it may have lost with its predecessor decides what it still is."""
         before = self.nodes.get(node)
         if before is not None and before.process == process:
-            return before.incarnation
-        self._incarnations += 1
-        incarnation = Incarnation(self._incarnations)
-        self.nodes[node] = Registered(directory, incarnation, process, now_ms)
+            return before.node_epoch
+        self._node_epochs += 1
+        node_epoch = NodeEpoch(self._node_epochs)
+        self.nodes[node] = Registered(directory, node_epoch, process, now_ms)
         is_wiped = before is not None and before.directory != directory
         for record in self.groups.values():
             state = record.state
@@ -98,12 +98,12 @@ class Controller:
             if isr != state.isr or elr != record.elr or state.leader in (node, None):
                 self._change(record, isr=isr, lost=lost, is_new_epoch=state.leader == node)
         self.publish()
-        return incarnation
+        return node_epoch
 
-    def heard(self, node: NodeId, incarnation: Incarnation, now_ms: int) -> None:
+    def heard(self, node: NodeId, node_epoch: NodeEpoch, now_ms: int) -> None:
         """Keep a node's session; one that was fenced may lead again."""
         one = self.nodes[node]
-        if one.incarnation != incarnation:
+        if one.node_epoch != node_epoch:
             return
         one.heard_ms = now_ms
         if one.is_fenced:
@@ -131,12 +131,12 @@ class Controller:
         return bool(silent)
 
     def alter(
-        self, node: NodeId, incarnation: Incarnation, group: TopicPartition, proposal: ProposeIsr
+        self, node: NodeId, node_epoch: NodeEpoch, group: TopicPartition, proposal: ProposeIsr
     ) -> IsrAnswer:
         """Judge a proposal of a leader."""
         record = self.groups[group]
         state = record.state
-        is_leader = state.leader == node and self.nodes[node].incarnation == incarnation
+        is_leader = state.leader == node and self.nodes[node].node_epoch == node_epoch
         if not is_leader or state.epoch != proposal.epoch:
             return IsrAnswer(outcome=AlterOutcome.FENCED, state=state)
         if state.partition_epoch != proposal.partition_epoch:
@@ -151,9 +151,9 @@ class Controller:
         self.publish()
         return IsrAnswer(outcome=AlterOutcome.ACCEPTED, state=record.state)
 
-    def _may_enter(self, node: NodeId, incarnation: Incarnation | None) -> bool:
+    def _may_enter(self, node: NodeId, node_epoch: NodeEpoch | None) -> bool:
         one = self.nodes[node]
-        return not one.is_fenced and one.incarnation == incarnation
+        return not one.is_fenced and one.node_epoch == node_epoch
 
     def _change(
         self,

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from goqueue.base.ids import Epoch, Incarnation, NodeId, Offset, TopicPartition
+from goqueue.base.ids import Epoch, NodeEpoch, NodeId, Offset, TopicPartition
 from goqueue.core.replication.leader import GroupLeader
 from goqueue.core.replication.replica import (
     FetchAnswer,
@@ -38,7 +38,7 @@ class Fetching:
     """A request on its way."""
 
     node: NodeId
-    incarnation: Incarnation
+    node_epoch: NodeEpoch
     request: SessionRequest
 
 
@@ -58,13 +58,13 @@ class SimFeeder:
         self,
         leaders: Mapping[TopicPartition, GroupLeader],
         follower: NodeId,
-        incarnation: Incarnation,
+        node_epoch: NodeEpoch,
         *,
         now_ms: int,
     ) -> None:
         self._leaders = leaders
         self._follower = follower
-        self._incarnation = incarnation
+        self._node_epoch = node_epoch
         self._now_ms = now_ms
 
     def judge(self, key: LogKey, position: FetchPosition) -> FetchAnswer | None:
@@ -83,7 +83,7 @@ class SimFeeder:
             self._follower,
             key.log,
             position,
-            incarnation=self._incarnation,
+            node_epoch=self._node_epoch,
             now_ms=self._now_ms,
         )
 
@@ -128,9 +128,7 @@ class SimFedLog:
 def over_the_wire(said: Fetching | Fed) -> Fetching | Fed:
     """Return what arrives of a message as bytes; frames count one byte each."""
     if isinstance(said, Fetching):
-        call = fetch_of(
-            said.request, node=said.node, directory="disk", incarnation=said.incarnation
-        )
+        call = fetch_of(said.request, node=said.node, directory="disk", node_epoch=said.node_epoch)
         return replace(said, request=request_of(decode_fetch(encode_call(call))))
     sizes = {key: len(frames) for key, frames in said.frames.items()}
     fetched = fetched_of(said.answer, sizes)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from goqueue.base.errors import GoQueueError
-from goqueue.base.ids import Incarnation, NodeId, Offset, TopicPartition
+from goqueue.base.ids import NodeEpoch, NodeId, Offset, TopicPartition
 from goqueue.core.replication.epochs import EpochStart
 from goqueue.core.replication.feed import (
     FeedSession,
@@ -75,7 +75,7 @@ class SimNode:
         self.paused_until_ms = 0
         self.sync_ms_max = 10
         self.crash_chance = 0.0
-        self.incarnation: Incarnation | None = None
+        self.node_epoch: NodeEpoch | None = None
         self.image: Image | None = None
         self.leaders: dict[TopicPartition, GroupLeader] = {}
         self.followers: dict[TopicPartition, GroupFollower] = {}
@@ -87,7 +87,7 @@ class SimNode:
         self._tell = tell
         self._fetches: dict[NodeId, FetchSession] = {}
         self._feeds: dict[NodeId, FeedSession] = {}
-        self._incarnations: dict[NodeId, Incarnation] = {}
+        self._node_epochs: dict[NodeId, NodeEpoch] = {}
         self._heard: dict[NodeId, int] = {}
         self._syncing: dict[LogKey, None] = {}
         self.logs: dict[LogKey, ReplicaLog] = {
@@ -142,7 +142,7 @@ class SimNode:
         """Apply an image, unless it is older than the one known or from before this process."""
         if self.image is not None and image.version <= self.image.version:
             return
-        if self.incarnation is None or image.incarnations.get(self.name) != self.incarnation:
+        if self.node_epoch is None or image.node_epochs.get(self.name) != self.node_epoch:
             return
         self.image = image
         for group, state in image.groups.items():
@@ -194,7 +194,7 @@ class SimNode:
             return
         session = self._fetches.get(state.leader)
         if session is None:
-            number = (self.incarnation or 0) << 32
+            number = (self.node_epoch or 0) << 32
             session = FetchSession(number=number, bytes_max=8 * FRAME_BYTES)
             self._fetches[state.leader] = session
         for log in self._shapes[group].logs:
@@ -379,8 +379,8 @@ class SimNode:
         now_ms = self._world.now_ms
         for leader, session in self._fetches.items():
             while request := session.next_request(self._position, now_ms=now_ms):
-                assert self.incarnation is not None
-                self._tell("fetch", (leader, Fetching(self.name, self.incarnation, request)))
+                assert self.node_epoch is not None
+                self._tell("fetch", (leader, Fetching(self.name, self.node_epoch, request)))
         for node, feed in self._feeds.items():
             while feed.is_due(now_ms=now_ms):
                 self._feed(node, feed)
@@ -409,11 +409,11 @@ class SimNode:
     def fetch(self, fetching: Fetching) -> None:
         """Take a request of a follower, if it is the process that the controller knows."""
         node, request = fetching.node, fetching.request
-        if self.image is None or self.image.incarnations.get(node) != fetching.incarnation:
+        if self.image is None or self.image.node_epochs.get(node) != fetching.node_epoch:
             self._answer(node, unknown_session(request), {})
             return
         self._heard[node] = self._world.now_ms
-        self._incarnations[node] = fetching.incarnation
+        self._node_epochs[node] = fetching.node_epoch
         feed = self._feeds.get(node)
         if request.sequence == 0 and (feed is None or request.session > feed.number):
             feed = self._feeds[node] = FeedSession(request.session)
@@ -454,5 +454,5 @@ class SimNode:
         return list(self._feeds.values())
 
     def _feeder(self, node: NodeId) -> SimFeeder:
-        incarnation = self._incarnations[node]
-        return SimFeeder(self.leaders, node, incarnation, now_ms=self._world.now_ms)
+        node_epoch = self._node_epochs[node]
+        return SimFeeder(self.leaders, node, node_epoch, now_ms=self._world.now_ms)

@@ -3,7 +3,7 @@
 import pytest
 
 from goqueue.base.errors import NotEnoughReplicasError, NotLeaderError
-from goqueue.base.ids import Epoch, Incarnation, NodeId, Offset, PartitionEpoch
+from goqueue.base.ids import Epoch, NodeEpoch, NodeId, Offset, PartitionEpoch
 from goqueue.core.replication.epochs import NO_EPOCH, EpochStart
 from goqueue.core.replication.leader import (
     PROPOSAL_RETRY_MS,
@@ -69,7 +69,7 @@ class Story:
         epoch: int = 5,
         last_epoch: int | None = None,
         log: LogId = DATA_LOG,
-        incarnation: int = 1,
+        node_epoch: int = 1,
     ) -> FetchAnswer | None:
         self.heard[node] = self.now_ms
         last = self.logs[log].epochs.last_epoch(Offset(offset))
@@ -80,7 +80,7 @@ class Story:
             durable_offset=Offset(offset if durable is None else durable),
         )
         return self.leader.judge(
-            node, log, position, incarnation=Incarnation(incarnation), now_ms=self.now_ms
+            node, log, position, node_epoch=NodeEpoch(node_epoch), now_ms=self.now_ms
         )
 
     def append(self, end: int, *, synced: bool = True, log: LogId = DATA_LOG) -> None:
@@ -348,12 +348,12 @@ def test_a_replica_that_lost_what_it_had_leaves_at_once() -> None:
     story = Story(state(A, B, C))
     story.fetch(B, 10)
     story.fetch(C, 10)
-    story.fetch(C, 6, incarnation=2)
+    story.fetch(C, 6, node_epoch=2)
 
     assert story.proposed() == [(A, B)]
     assert story.watermark == 10
     story.answer(AlterOutcome.ACCEPTED, state(A, B, version=2))
-    story.fetch(C, 10, incarnation=2)
+    story.fetch(C, 10, node_epoch=2)
     assert story.proposed() == [(A, B, C)]
     story.answer(AlterOutcome.ACCEPTED, state(A, B, C, version=3))
     story.pass_ms(1_000)

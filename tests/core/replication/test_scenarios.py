@@ -58,8 +58,8 @@ def others(cluster: Cluster, name: NodeId) -> list[str]:
 
 def knows(node: SimNode, other: SimNode) -> bool:
     """Return True if a node has heard that a process was let in."""
-    incarnations = node.image.incarnations if node.image is not None else {}
-    return other.incarnation is not None and incarnations.get(other.name) == other.incarnation
+    node_epochs = node.image.node_epochs if node.image is not None else {}
+    return other.node_epoch is not None and node_epochs.get(other.name) == other.node_epoch
 
 
 def test_case_1_nothing_is_cut_at_a_watermark_that_was_not_heard_of() -> None:
@@ -163,16 +163,16 @@ def test_case_4_a_copy_of_an_older_proposal_is_refused() -> None:
     """The follower was let in, cut off and let go since; the leader does not count it any more."""
     cluster, key = started(42)
     state = cluster.state_of(key)
-    members = tuple(IsrMember(name, cluster.nodes[name].incarnation) for name in state.isr)
+    members = tuple(IsrMember(name, cluster.nodes[name].node_epoch) for name in state.isr)
     copy = ProposeIsr(epoch=state.epoch, partition_epoch=state.partition_epoch, isr=members)
     cluster.world.isolate(C, others(cluster, C))
     cluster.world.run(4_000)
     cluster.world.heal()
     cluster.world.cut(C, A)
     cluster.world.run(1_000)
-    incarnation = cluster.nodes[A].incarnation
-    assert incarnation is not None
-    answer = cluster.controller.alter(A, incarnation, key.group, copy)
+    node_epoch = cluster.nodes[A].node_epoch
+    assert node_epoch is not None
+    answer = cluster.controller.alter(A, node_epoch, key.group, copy)
 
     assert answer.outcome is AlterOutcome.STALE
     assert cluster.state_of(key).isr == (A, B)
@@ -316,24 +316,24 @@ def test_case_8_what_an_earlier_process_had_does_not_count_for_a_wiped_one() -> 
     assert cluster.world.run(2_000, until=lambda: knows(cluster.nodes[A], old))
     cluster.world.cut(A, CONTROLLER)
     assert cluster.world.run(900, until=lambda: C in leader.isr_max)
-    assert old.incarnation is not None
+    assert old.node_epoch is not None
     state = leader.state
-    members = (IsrMember(A, None), IsrMember(B, None), IsrMember(C, old.incarnation))
+    members = (IsrMember(A, None), IsrMember(B, None), IsrMember(C, old.node_epoch))
     late = ProposeIsr(epoch=state.epoch, partition_epoch=state.partition_epoch, isr=members)
     position = old.followers[key.group].position(key.log)
     cluster.world.heal()
     cluster.world.cut(C, A)
     cluster.stop(C, loses_power=True)
     wiped = cluster.start(C, wiped=True)
-    incarnation = cluster.nodes[A].incarnation
-    assert incarnation is not None
-    answer = cluster.controller.alter(A, incarnation, key.group, late)
+    node_epoch = cluster.nodes[A].node_epoch
+    assert node_epoch is not None
+    answer = cluster.controller.alter(A, node_epoch, key.group, late)
     assert answer.outcome is AlterOutcome.INELIGIBLE
 
     assert cluster.world.run(900, until=lambda: knows(cluster.nodes[A], wiped))
     request = SessionRequest(session=2**60, sequence=0, answered=-1, parts=((key, position),))
     before = leader.replicas_with(key.log, position.offset)
-    fetching = Fetching(C, old.incarnation, request)
+    fetching = Fetching(C, old.node_epoch, request)
     cluster.nodes[A].act(lambda: cluster.nodes[A].fetch(fetching))
     assert request.session not in [feed.number for feed in cluster.nodes[A].feeds]
     assert leader.replicas_with(key.log, position.offset) <= before

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from goqueue.base.cluster_limits import RAFT_ENTRY_BYTES_MAX
 from goqueue.base.errors import GoQueueError, ProtocolError, StorageFailedError, TooLargeError
 from goqueue.base.ids import Position
-from goqueue.base.limits import RAFT_ENTRY_BYTES_MAX
 from goqueue.core.raft.messages import PeerId
 from goqueue.storage.raft_store import JOURNAL_PATH, SNAPSHOT_PATH
 from tests.runtime.cluster.consensus_contract import ConsensusContract

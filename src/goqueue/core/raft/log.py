@@ -12,7 +12,7 @@ Everything up to ``commit`` is chosen for ever. ``stable`` and ``commit`` overta
 
 from collections.abc import Sequence
 
-from goqueue.base.limits import RAFT_APPLY_ENTRIES_MAX
+from goqueue.base.cluster_limits import RAFT_APPLY_ENTRIES_MAX
 from goqueue.core.raft.messages import Entry, LogIndex, Membership, Snapshot, Term
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Final, NewType
 
 import msgspec
 
-from goqueue.base.limits import (
+from goqueue.base.cluster_limits import (
     RAFT_APPEND_ENTRIES_MAX,
     RAFT_ENTRY_BYTES_MAX,
     RAFT_NODES_MAX,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from goqueue.base.limits import RAFT_NODES_MAX
+from goqueue.base.cluster_limits import RAFT_NODES_MAX
 from goqueue.core.raft.messages import (
     ChangeKind,
     Entry,

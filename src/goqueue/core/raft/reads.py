@@ -7,7 +7,7 @@ all reads up to that: the node knew no later leader when they had been asked for
 from collections import deque
 from collections.abc import Iterator
 
-from goqueue.base.limits import RAFT_READS_MAX
+from goqueue.base.cluster_limits import RAFT_READS_MAX
 from goqueue.core.raft.messages import LogIndex, Membership, PeerId
 from goqueue.core.raft.quorum import majority_index
 

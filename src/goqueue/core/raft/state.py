@@ -6,7 +6,7 @@ Shape: stepper. ``Raft`` and ``Leader`` share it; messages that a step produces 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from goqueue.base.limits import (
+from goqueue.base.cluster_limits import (
     RAFT_APPEND_BYTES_MAX,
     RAFT_UNCOMMITTED_BYTES_MAX,
     RAFT_WINDOW_MESSAGES_MAX,

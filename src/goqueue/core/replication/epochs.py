@@ -14,9 +14,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from goqueue.base.cluster_limits import LEADER_EPOCHS_MAX
 from goqueue.base.errors import CorruptFrameError
 from goqueue.base.ids import Epoch, Offset
-from goqueue.base.limits import LEADER_EPOCHS_MAX
 
 NO_EPOCH: Final = Epoch(-1)
 """The epoch of a message that is not there, or that is older than every epoch known."""

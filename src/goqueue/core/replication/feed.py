@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
+from goqueue.base.cluster_limits import REPLICA_PARTS_MAX, REPLICA_SHARE_BYTES_MIN
 from goqueue.base.ids import Epoch, Offset
-from goqueue.base.limits import REPLICA_PARTS_MAX, REPLICA_SHARE_BYTES_MIN
 from goqueue.core.replication.replica import FetchAnswer, FetchOutcome, FetchPosition, LogKey
 from goqueue.core.replication.session import NOTHING_ANSWERED, SessionAnswer, SessionRequest
 from goqueue.core.replication.throttle import TokenBucket

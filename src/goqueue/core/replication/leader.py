@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from goqueue.base.cluster_limits import REPLICA_LAG_MS, REPLICA_WAIT_MS
 from goqueue.base.errors import NotEnoughReplicasError, NotLeaderError
-from goqueue.base.ids import Epoch, Incarnation, NodeId, Offset, PartitionEpoch
-from goqueue.base.limits import REPLICA_LAG_MS, REPLICA_WAIT_MS
+from goqueue.base.ids import Epoch, NodeEpoch, NodeId, Offset, PartitionEpoch
 from goqueue.base.units import SECOND_MS
 from goqueue.core.replication.epochs import EpochEnd
 from goqueue.core.replication.progress import ReplicaProgress
@@ -200,12 +200,12 @@ class GroupLeader:
         log: LogId,
         position: FetchPosition,
         *,
-        incarnation: Incarnation,
+        node_epoch: NodeEpoch,
         now_ms: int,
     ) -> FetchAnswer | None:
         """Take a follower's position, or return what to tell it instead of messages.
 
-        The caller has made sure that the controller knows this incarnation of the node.
+        The caller has made sure that the controller knows this node_epoch of the node.
         """
         follower = self._followers.get(node)
         offset, last_epoch = position.offset, position.last_epoch
@@ -221,7 +221,7 @@ class GroupLeader:
         )
         if diverging is not None:
             return self._refusal(log, offset, last_epoch, FetchOutcome.DIVERGING, diverging)
-        follower.begin(incarnation, now_ms=now_ms)
+        follower.begin(node_epoch, now_ms=now_ms)
         follower.fetched(log, position, end_offset=own.end_offset, now_ms=now_ms)
         self._judge_loss(node, log, position, now_ms=now_ms)
         self._advance(log)
@@ -356,7 +356,7 @@ class GroupLeader:
             follower.logs[log].durable_offset >= max(own.high_watermark, self._epoch_starts[log])
             for log, own in self.logs.items()
         )
-        return is_complete and follower.incarnation is not None
+        return is_complete and follower.node_epoch is not None
 
     def _propose(self, nodes: Iterable[NodeId], *, now_ms: int) -> None:
         wanted = tuple(nodes)
@@ -374,7 +374,7 @@ class GroupLeader:
 
     def _member(self, node: NodeId) -> IsrMember:
         follower = self._followers.get(node)
-        return IsrMember(node, follower.incarnation if follower is not None else None)
+        return IsrMember(node, follower.node_epoch if follower is not None else None)
 
     # What is committed.
 

@@ -7,7 +7,7 @@ the follower's disk has reached it, and sets the next one.
 
 from collections.abc import Iterable, Mapping
 
-from goqueue.base.ids import Incarnation, Offset
+from goqueue.base.ids import NodeEpoch, Offset
 from goqueue.core.replication.replica import FetchPosition, LogId, ReplicaLog
 
 UNHEARD = Offset(-1)
@@ -42,22 +42,22 @@ class LogProgress:
 class ReplicaProgress:
     """All logs of one follower in one replica group."""
 
-    __slots__ = ("enter_from_ms", "has_lost", "incarnation", "logs")
+    __slots__ = ("enter_from_ms", "has_lost", "logs", "node_epoch")
 
     def __init__(self, logs: Iterable[LogId], *, now_ms: int) -> None:
-        self.incarnation: Incarnation | None = None
+        self.node_epoch: NodeEpoch | None = None
         self.has_lost = False
         """Whether it came back with less than it had when it was in sync."""
         self.enter_from_ms = now_ms
         """When it may be proposed as in sync again, after the controller did not let it in."""
         self.logs = {log: LogProgress(now_ms) for log in logs}
 
-    def begin(self, incarnation: Incarnation, *, now_ms: int) -> None:
+    def begin(self, node_epoch: NodeEpoch, *, now_ms: int) -> None:
         """Start again with a new process of the node: what the last one had may be lost."""
-        if self.incarnation == incarnation:
+        if self.node_epoch == node_epoch:
             return
-        is_first = self.incarnation is None
-        self.incarnation = incarnation
+        is_first = self.node_epoch is None
+        self.node_epoch = node_epoch
         self.has_lost = False
         if not is_first:
             self.logs = {log: LogProgress(now_ms) for log in self.logs}

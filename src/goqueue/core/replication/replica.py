@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final, NamedTuple, NewType
 
-from goqueue.base.ids import Epoch, Incarnation, NodeId, Offset, PartitionEpoch, TopicPartition
+from goqueue.base.ids import Epoch, NodeEpoch, NodeId, Offset, PartitionEpoch, TopicPartition
 from goqueue.core.replication.epochs import EpochEnd, EpochHistory, EpochStart
 
 LogId = NewType("LogId", int)
@@ -116,11 +116,11 @@ class ReplicaSet:
 class IsrMember(NamedTuple):
     """A replica that is to be in sync: a process, because the next one may have lost its disk.
 
-    The incarnation is None for a member that is in sync already and was not heard of yet.
+    The node_epoch is None for a member that is in sync already and was not heard of yet.
     """
 
     node: NodeId
-    incarnation: Incarnation | None
+    node_epoch: NodeEpoch | None
 
 
 class AlterOutcome(IntEnum):

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from goqueue.base.limits import FETCH_BYTES_MAX, REPLICA_PARTS_MAX, REPLICA_WAIT_MS
+from goqueue.base.cluster_limits import REPLICA_PARTS_MAX, REPLICA_WAIT_MS
+from goqueue.base.limits import FETCH_BYTES_MAX
 from goqueue.base.units import SECOND_MS
 from goqueue.core.replication.replica import FetchAnswer, FetchOutcome, FetchPosition, LogKey
 

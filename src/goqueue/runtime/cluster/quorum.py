@@ -12,6 +12,12 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from goqueue.base.cluster_limits import (
+    RAFT_ENTRIES_KEPT,
+    RAFT_ENTRY_BYTES_MAX,
+    RAFT_JOURNAL_BYTES_COMPACT,
+    RAFT_SNAPSHOT_BYTES_MAX,
+)
 from goqueue.base.errors import (
     ClosedError,
     DeadlineExceededError,
@@ -20,12 +26,6 @@ from goqueue.base.errors import (
     OverloadedError,
     ProtocolError,
     TooLargeError,
-)
-from goqueue.base.limits import (
-    RAFT_ENTRIES_KEPT,
-    RAFT_ENTRY_BYTES_MAX,
-    RAFT_JOURNAL_BYTES_COMPACT,
-    RAFT_SNAPSHOT_BYTES_MAX,
 )
 from goqueue.core.raft.messages import (
     NO_PEER,
