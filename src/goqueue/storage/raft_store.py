@@ -188,7 +188,7 @@ class RaftStore:
 def _pack(
     hard_state: HardState, entries: Sequence[Entry], base: Base | None = None
 ) -> Iterator[bytes]:
-    """Return records of bounded size. A crash between them leaves a part nobody relies on."""
+    """Return records of bounded size. A crash between them leaves a part that was not promised."""
     piece: list[Entry] = []
     size = 0
     for entry in entries:

@@ -99,7 +99,7 @@ def bodies(raft: Raft, kind: type[Body] | None = None) -> list[Body]:
 
 
 class Group:
-    """Several nodes. ``settle`` delivers messages until nobody has anything to say."""
+    """Several nodes. ``settle`` delivers messages until it is quiet."""
 
     def __init__(self, *numbers: int, states: dict[int, StoredState] | None = None) -> None:
         states = states or {}
@@ -162,7 +162,7 @@ class Group:
         self.ignored = ()
 
     def elect(self, number: int) -> Raft:
-        """Have a node win an election, whoever led before."""
+        """Have a node win an election, in place of any leader."""
         self.expire_leases()
         self.rafts[number].campaign()
         self.settle()
@@ -170,7 +170,7 @@ class Group:
         return self.rafts[number]
 
     def expire_leases(self) -> None:
-        """Let everybody forget when they last heard of a leader."""
+        """Let all nodes forget when they last heard of a leader."""
         for raft in self.rafts.values():
             raft._state.election_elapsed = ELECTION  # noqa: SLF001 - faster than to wait
 

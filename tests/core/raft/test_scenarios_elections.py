@@ -309,7 +309,7 @@ def test_of_two_candidates_one_wins() -> None:
     group[3].campaign()
     group.settle()
 
-    # The loser's log is shorter, and by the pre-vote it unseats nobody.
+    # The loser's log is shorter, and by the pre-vote it does not unseat the leader.
     assert group.leaders() == [1]
     assert group[3].term == group[1].term
 
@@ -363,7 +363,7 @@ def test_a_follower_of_a_leader_ignores_elections() -> None:
     assert group[3].role is LEADER
 
 
-def test_a_node_that_was_cut_off_disturbs_nobody() -> None:
+def test_a_node_that_was_cut_off_does_not_disturb() -> None:
     """(TestDisruptiveFollowerPreVote, TestPreVoteWithCheckQuorum)"""
     group = Group(1, 2, 3)
     group.elect(1)

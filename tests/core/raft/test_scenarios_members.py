@@ -211,7 +211,7 @@ def test_a_follower_behind_the_log_gets_a_snapshot() -> None:
     assert group[1].leader.progress[THREE].mode is Mode.REPLICATE
 
 
-def test_a_snapshot_is_not_sent_to_a_node_nobody_hears_of() -> None:
+def test_a_snapshot_is_not_sent_to_a_node_that_is_not_heard_of() -> None:
     """(TestIgnoreProvidingSnap)"""
     group = behind()
     assert group[1].leader is not None
@@ -269,7 +269,7 @@ def test_an_append_reply_ends_the_wait_for_a_snapshot() -> None:
 
 
 def test_a_lost_snapshot_is_sent_again() -> None:
-    """Ours: nobody reports that a message was lost."""
+    """Ours: the network does not report losses."""
     group = behind()
     group.ignored = (InstallSnapshot,)
     group.cut = set()

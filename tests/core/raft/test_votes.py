@@ -33,7 +33,7 @@ def granted(*, is_pre: bool = False, yes: bool = True) -> VoteReply:
 
 
 def test_votes_are_asked_for_in_a_term_that_is_durable() -> None:
-    """Ours: whoever votes may rely on the candidate knowing its term after a restart."""
+    """Ours: a voter may rely on the candidate knowing its term after a restart."""
     raft = raft_of(1)
     raft.campaign()
     finish(raft)

@@ -18,7 +18,7 @@ class Followers(dict[PeerId, FollowerProgress]):
         self.follow_membership()
 
     def follow_membership(self) -> None:
-        """Keep those who are members now, and nobody else."""
+        """Keep exactly those who are members now."""
         state = self._state
         kept = dict(self)
         self.clear()

@@ -121,7 +121,7 @@ class Leader:
             self._commit()
 
     def change_membership(self) -> None:
-        """Send to those who are members now, and to nobody else."""
+        """Send to exactly those who are members now."""
         self.progress.follow_membership()
         if self.transferee not in self._state.membership.voters:
             self.transferee = NO_PEER

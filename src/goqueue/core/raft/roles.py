@@ -83,7 +83,7 @@ class Roles:
         body = VoteRequest(is_pre, is_transfer, log.last_index, log.last_term, *log.committed)
         for node in state.membership.voters:
             if node != state.node:
-                # Behind the write of the term: whoever votes may rely on this node knowing it.
+                # Behind the write of the term: a voter may rely on this node knowing it.
                 state.reply(node, body, term=term)
 
     def _reset(self, term: Term) -> None:
