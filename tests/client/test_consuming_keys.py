@@ -13,7 +13,8 @@ from goqueue.base.errors import DiskFullError
 from goqueue.client.aio.link import NativeLink
 from goqueue.client.consumer.hold import Holdings
 from goqueue.client.protocol.exchange import Answer
-from goqueue.runtime.queue.consume import Consumption, Settling
+from goqueue.runtime.queue.consume import Consumption
+from goqueue.runtime.queue.settlements import Settling
 from goqueue.wire.packet import Operation
 from goqueue.wire.queue_calls import Polled
 from tests.client.consuming import SECONDS_MAX, lag, publish, take

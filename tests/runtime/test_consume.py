@@ -21,9 +21,9 @@ from goqueue.core.delivery.settle import Settled
 from goqueue.core.groups.member import JoinRequest
 from goqueue.core.record.message import Draft, Message
 from goqueue.runtime import broker as broker_module
-from goqueue.runtime.queue.consume import Settlement
 from goqueue.runtime.queue.leasing import Leased
 from goqueue.runtime.queue.polling import PollLimits
+from goqueue.runtime.queue.settlements import Settlement
 from tests.runtime.grants import POLLING, PUBLISHING, SETTLING
 from tests.runtime.rig import Rig, messages_in, run
 

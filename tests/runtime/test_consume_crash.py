@@ -20,9 +20,9 @@ from goqueue.core.record.message import Draft
 from goqueue.runtime import broker as broker_module
 from goqueue.runtime import state_records
 from goqueue.runtime.log import catalogue
-from goqueue.runtime.queue.consume import Settlement
 from goqueue.runtime.queue.leasing import Leased
 from goqueue.runtime.queue.polling import PollLimits
+from goqueue.runtime.queue.settlements import Settlement
 from goqueue.testing.conservation_checker import ConservationChecker
 from goqueue.testing.disk import CrashError
 from tests.runtime.dlq_rig import messages

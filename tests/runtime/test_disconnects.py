@@ -14,9 +14,9 @@ from goqueue.core.groups.member import JoinRequest
 from goqueue.runtime import broker as broker_module
 from goqueue.runtime.ballast import BALLAST_PATH
 from goqueue.runtime.groups.hosted_group import HostedGroup
-from goqueue.runtime.queue.consume import Settlement
 from goqueue.runtime.queue.leasing import Leased
 from goqueue.runtime.queue.polling import PollLimits
+from goqueue.runtime.queue.settlements import Settlement
 from goqueue.runtime.state_log import STATE_TOPIC
 from goqueue.service.gate import Gate
 from tests.runtime.rig import run

@@ -21,8 +21,8 @@ from goqueue.core.tx.producer import ABORT, COMMIT, Identity
 from goqueue.runtime import broker as broker_module
 from goqueue.runtime import state_records
 from goqueue.runtime.log import catalogue
-from goqueue.runtime.queue.consume import Settlement
 from goqueue.runtime.queue.leasing import Leased
+from goqueue.runtime.queue.settlements import Settlement
 from goqueue.runtime.tx import finisher as tx_endings
 from goqueue.testing.conservation_checker import ConservationChecker
 from tests.runtime.grants import PUBLISHING

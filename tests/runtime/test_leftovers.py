@@ -14,8 +14,8 @@ from goqueue.runtime import broker as broker_module
 from goqueue.runtime.broker import Broker
 from goqueue.runtime.maintenance import Maintenance
 from goqueue.runtime.queue import ledgers as ledgers_module
-from goqueue.runtime.queue.consume import Settlement
-from goqueue.runtime.queue.polling import PollLimits
+from goqueue.runtime.queue.polling import PollLimits, pending
+from goqueue.runtime.queue.settlements import Settlement
 from tests.runtime.grants import POLLING, SETTLING
 from tests.runtime.rig import Rig, run
 from tests.runtime.test_consume import Shop
@@ -135,7 +135,9 @@ def test_a_member_that_is_gone_is_not_remembered_by_its_poll() -> None:
         group = broker.groups.get("g")
         await broker.groups.leave("g", member)
         with pytest.raises(UnknownMemberError):
-            await inside(polling, "_poll_once")(group, member, PollLimits(1, 1_000, 0), [])
+            await inside(polling, "_poll_once")(
+                pending(group, member, None, PollLimits(1, 1_000, 0))
+            )
 
         assert not inside(polling, "_lines")
         assert not inside(polling, "_turns")

@@ -15,9 +15,9 @@ from goqueue.core.tx.producer import ABORT, COMMIT
 from goqueue.runtime import broker as broker_module
 from goqueue.runtime.log.published import Published
 from goqueue.runtime.message_counts import absent_between, count_between, count_in_topic
-from goqueue.runtime.queue.consume import Settlement
 from goqueue.runtime.queue.lane_counts import ledgers_of, pending_lanes, total_lanes
 from goqueue.runtime.queue.polling import PollLimits
+from goqueue.runtime.queue.settlements import Settlement
 from goqueue.runtime.queue.visibility import PartitionVisibility
 from goqueue.testing.clock import FakeClock
 from goqueue.testing.disk import CrashError

@@ -13,8 +13,8 @@ from goqueue.core.groups.member import JoinRequest
 from goqueue.core.tx.producer import COMMIT
 from goqueue.runtime import broker as broker_module
 from goqueue.runtime.log.partition import Partition
-from goqueue.runtime.queue.consume import Settlement
 from goqueue.runtime.queue.leasing import Leased
+from goqueue.runtime.queue.settlements import Settlement
 from goqueue.runtime.state_log import STATE_TOPIC
 from goqueue.storage.log_reader import Piece
 from tests.runtime.grants import SETTLING
@@ -51,7 +51,11 @@ async def poll_while(
     shop: Shop, member: str, meanwhile: Callable[[], Awaitable[object]]
 ) -> list[Leased]:
     """Poll, and do something while the poll reads."""
-    reached, let_go = hold_back(shop.rig.broker.topic("orders").partition(0))
+    broker = shop.rig.broker
+    partition = broker.topic("orders").partition(0)
+    # What an earlier poll has read ahead would not be read again.
+    broker.consume._polling._leasing.forget([partition])  # noqa: SLF001 - as if it were long ago
+    reached, let_go = hold_back(partition)
     polling = asyncio.create_task(shop.poll(member))
     await reached.wait()
     await meanwhile()

@@ -26,9 +26,9 @@ from goqueue.runtime import broker as broker_module
 from goqueue.runtime.log.fetch import Fetched, FetchPart, fetch
 from goqueue.runtime.log.isolation import Isolation
 from goqueue.runtime.log.published import Published
-from goqueue.runtime.queue.consume import Settlement
 from goqueue.runtime.queue.leasing import Leased
 from goqueue.runtime.queue.polling import PollLimits
+from goqueue.runtime.queue.settlements import Settlement
 from goqueue.runtime.tx.transactions import Transactions
 from goqueue.testing.disk import CrashError
 from tests.runtime.grants import FETCHING, POLLING, PUBLISHING

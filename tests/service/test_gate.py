@@ -171,6 +171,7 @@ def test_only_the_gate_makes_grants() -> None:
         fetch,
         Polling.poll,
         Polling.poll_ready,
+        Polling.begin,
         Topic.append_all,
         Topic.publish,
         Topic.publish_all,
@@ -181,6 +182,7 @@ def test_only_the_gate_makes_grants() -> None:
         read_page,
         Consumption.settle,
         Consumption.begin_settle,
+        Consumption.begin_next,
     ],
 )
 def test_the_runtime_asks_for_a_grant(entry: Callable[..., object]) -> None:
@@ -200,3 +202,5 @@ def test_a_grant_for_something_else_is_no_grant() -> None:
         asyncio.run(consume.poll(grant, "g", "m", None, PollLimits(1, 1, 0)))
     with pytest.raises(AssertionError, match="a grant to settle"):
         consume.begin_settle(grant, "g", "m", [])
+    with pytest.raises(AssertionError, match="a grant to settle and poll"):
+        asyncio.run(consume.begin_next(grant, "g", "m", [], PollLimits(1, 1, 0)))

@@ -1,6 +1,7 @@
 """Requests answered at once and those served by a task get the same answers and write the same."""
 
 import asyncio
+import contextlib
 import secrets
 from collections.abc import Coroutine, Iterator
 from random import Random
@@ -19,7 +20,7 @@ from goqueue.core.record.stamp import NO_STAMP, ProducerStamp
 from goqueue.runtime import broker as broker_module
 from goqueue.runtime import commit
 from goqueue.service.service import Service
-from goqueue.service.verb import RequestContext
+from goqueue.service.verb import Later, Reply, RequestContext
 from goqueue.testing.disk import MemoryDisk
 from goqueue.testing.sim.loop import SimLoop
 from goqueue.transport.native.dispatch import Dispatch
@@ -31,8 +32,8 @@ Result = TypeVar("Result")
 STEPS = 120
 SEEDS = range(6)
 MEMBER = "c-0"
-UNSTEADY = ("_seconds", "_fsync_")
-"""Metrics that depend on how quick this machine is, or on which requests share a sync."""
+UNSTEADY = ("_seconds", "_fsync_", "_bytes_read_", "_index_lookups_")
+"""Metrics that depend on how quick this machine is, or on which requests share a sync or a read."""
 Answer = bytes | tuple[str, str]
 """A reply as it travels, or the code and the words of an error."""
 
@@ -56,6 +57,7 @@ class Road:
 
     async def open(self) -> None:
         service = Service(await self.rig.start())
+        self._count_leases()
         self._dispatch, self._session = Dispatch(service), service.open(EMBEDDED)
 
     async def ask(self, operation: Operation, call: calls.Call, payload: bytes = b"") -> Any:
@@ -99,15 +101,47 @@ class Road:
             self.together_count += 1
         return begun is not False
 
-    async def settle(self, call: queue_calls.Settle) -> None:
-        if not self._is_quick:
-            reply = await self.ask(Operation.SETTLE, call)
-        else:
-            begun = self._dispatch.begin_settle(self._session, msgspec.msgpack.encode(call))
-            if begun.ready is not None:
-                await begun.ready
-            reply = begun.finish()
-        self.answers.append(msgspec.msgpack.encode(reply))
+    async def take_jobs(self, *requests: tuple[Operation, calls.Call]) -> list[calls.Call]:
+        """Settle and poll in requests of one moment; return the headers of those that went well."""
+        found: list[calls.Call] = []
+        begun = [await self._begin_job(operation, call) for operation, call in requests]
+        for one in begun:
+            try:
+                reply = await one.reply() if isinstance(one, Later) else one
+                if isinstance(reply, GoQueueError):
+                    raise reply
+            except GoQueueError as error:
+                self.refuse(error)
+                continue
+            self.answers.append(msgspec.msgpack.encode(reply.header))
+            self.answers.append(b"".join(reply.payload))
+            found.append(reply.header)
+        return found
+
+    async def _begin_job(
+        self, operation: Operation, call: calls.Call
+    ) -> Reply | Later | GoQueueError:
+        header = msgspec.msgpack.encode(call)
+        context = RequestContext(memoryview(b""))
+        try:
+            return await self._dispatch.begin(self._session, operation, header, context)
+        except GoQueueError as error:
+            return error
+
+    def _count_leases(self) -> None:
+        """Count the polls that were answered at once; on the general road there are none."""
+        polling = self.rig.broker.consume._polling  # noqa: SLF001 - the only way to keep it out
+        lease_at_once = polling.lease_at_once
+
+        def count(*args: Any) -> bool:
+            is_done = self._is_quick and lease_at_once(*args)
+            self.at_once_count += is_done
+            return is_done
+
+        polling.lease_at_once = count  # type: ignore[assignment, method-assign]
+        # Numbers that do not depend on how often one was drawn for nothing.
+        known = self.rig.broker.consume.ledgers._homes  # noqa: SLF001 - see above
+        polling._leasing._nonce = lambda: len(known) + 1  # noqa: SLF001 - see above
 
     def refuse(self, error: GoQueueError) -> None:
         self.answers.append((error.code, error.message))
@@ -262,47 +296,97 @@ def settlements(random: Random, held: list[queue_calls.PolledPart]) -> queue_cal
     return queue_calls.Settle("g" if random.random() < 0.95 else "nobody", MEMBER, parts)
 
 
-async def settle_some(road: Road, seed: int) -> list[object]:
-    """Lease, settle and let leases run out; return what the ledgers hold in the end."""
+async def work_some(road: Road, seed: int, together_max: int) -> list[object]:
+    """Publish, lease and settle, one message at a time or more; return what ledgers hold."""
     random = Random(seed)
     await road.open()
-    road.rig.broker.create_topic("orders", partitions=3)
-    frames = frame_drafts([Draft(value=b"%d" % number) for number in range(300)])
-    for partition in range(3):
-        part = calls.ProducePart(partition, len(frames))
-        await road.ask(Operation.PRODUCE, calls.Produce("orders", "all", [part]), frames)
-    options: dict[str, str | int | bool] = {"visibility_timeout_ms": 10_000}
-    await road.ask(
-        Operation.JOIN_GROUP, group_calls.JoinGroup("g", "c", ["orders"], options=options)
-    )
+    broker, disk = road.rig.broker, road.rig.disk
+    broker.create_topic("orders", partitions=3)
+    options: dict[str, str | int | bool] = {
+        "visibility_timeout_ms": 10_000,
+        "mode": "shared",
+        "max_in_flight": random.choice([1, 5, 1_000]),
+        "ordering": random.choice(["none", "none", "key"]),
+    }
+    join = group_calls.JoinGroup("g", "c", ["orders"], options=options)
+    await road.ask(Operation.JOIN_GROUP, join)
     held: list[queue_calls.PolledPart] = []
-    for _ in range(STEPS):
+    for step in range(2 * STEPS):
         await road.wait(random.randrange(1_000))
+        if step % 20 == 0:
+            await publish_jobs(road, random)
+        if random.random() < 0.03:
+            disk.fill_up()
+        elif random.random() < 0.2:
+            disk.make_room()
+        if random.random() < 0.01 and step > STEPS and together_max == 1:
+            disk.fail_sync("logs/__consumer_offsets/*/*.log", drops_pages=True)
+        for answer in await road.take_jobs(*jobs(random, held, together_max)):
+            if isinstance(answer, queue_calls.Polled):
+                held = (held + answer.parts)[-8:]
+    return [list(hosted.ledger.snapshot()) for hosted in broker.consume.ledgers]
+
+
+async def publish_jobs(road: Road, random: Random) -> None:
+    """Publish some messages, plain ones and others, in one frame or in several."""
+    now_us = road.rig.clock.now_us()
+    is_plain = random.random() < 0.7
+    drafts = [
+        Draft(
+            value=random.choice([None, b"", b"%d" % number]),
+            key=random.choice([None, b"", b"k%d" % random.randrange(5)]),
+            timestamp_us=now_us,
+            headers=None if is_plain else random.choice([None, {"h": b"1"}]),
+            priority=Priority.NORMAL
+            if is_plain
+            else random.choice([Priority.NORMAL, Priority.LOW]),
+            deliver_at_us=None if is_plain else random.choice([None, now_us + 10**7]),
+        )
+        for number in range(random.choice([1, 2, 3, 40]))
+    ]
+    frames = frame_drafts(drafts)
+    part = calls.ProducePart(random.randrange(3), len(frames))
+    with contextlib.suppress(GoQueueError):
+        await road.ask(Operation.PRODUCE, calls.Produce("orders", "all", [part]), frames)
+
+
+def jobs(
+    random: Random, held: list[queue_calls.PolledPart], together_max: int
+) -> list[tuple[Operation, calls.Call]]:
+    """Return requests of one moment: mostly an ack and a poll for one message in one of them."""
+    found: list[tuple[Operation, calls.Call]] = []
+    for _ in range(random.randint(1, together_max)):
+        limit = random.choice([1, 1, 1, 1, 2, 30])
+        about = ("g" if random.random() < 0.98 else "nobody", MEMBER, 0, limit, 1 << 20, 0)
         if not held or random.random() < 0.2:
-            poll = queue_calls.Poll("g", MEMBER, 0, random.randrange(1, 40), 1 << 20, 0)
-            polled = await road.ask(Operation.POLL, poll)
-            road.answers.append(msgspec.msgpack.encode(polled))
-            held = (held + polled.parts)[-8:]
-            continue
-        try:
-            await road.settle(settlements(random, held))
-        except GoQueueError as error:
-            road.refuse(error)
-    return [list(hosted.ledger.snapshot()) for hosted in road.rig.broker.consume.ledgers]
+            found.append((Operation.POLL, queue_calls.Poll(*about)))
+        elif random.random() < 0.2:
+            found.append((Operation.SETTLE, settlements(random, held)))
+        elif random.random() < 0.3:
+            parts = settlements(random, held).parts
+            found.append((Operation.NEXT, queue_calls.Next(*about, parts)))
+        else:
+            part = held.pop(random.randrange(len(held)))
+            ack = queue_calls.SettlePart(part.topic, part.partition, part.nonce, "ack", part.order)
+            found.append((Operation.NEXT, queue_calls.Next(*about, [ack])))
+    return found
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_begin_settle_and_serve_settle_alike(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("together_max", [1, 6])
+@pytest.mark.parametrize("seed", range(12))
+def test_lease_at_once_and_poll_once_lease_alike(
+    seed: int, together_max: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The same answers, the same ledgers, the same bytes in the log of the state."""
 
     quick, general = Road(is_quick=True), Road(is_quick=False)
     ledgers: list[object] = []
     for road in (quick, general):
-        monkeypatch.setattr(secrets, "token_bytes", Random(seed).randbytes)
         monkeypatch.setattr(secrets, "token_hex", lambda _: "0")
-        ledgers.append(in_virtual_time(settle_some(road, seed)))
+        ledgers.append(in_virtual_time(work_some(road, seed, together_max)))
 
     assert quick.answers == general.answers
     assert ledgers[0] == ledgers[1]
     assert quick.counts() == general.counts()
     assert durable_files(quick) == durable_files(general)
+    assert quick.at_once_count > 0 or general.rig.broker.groups.get("g").options.is_by_key

@@ -80,6 +80,7 @@ class Deed(StrEnum):
     REVOKE_PARTITIONS = "revoke_partitions", Permission.READ, ResourceKind.GROUP
     POLL = "poll", Permission.READ, ResourceKind.GROUP
     SETTLE = "settle", Permission.READ, ResourceKind.GROUP
+    NEXT = "next", Permission.READ, ResourceKind.GROUP
     COMMIT_OFFSETS = "commit_offsets", Permission.READ, ResourceKind.GROUP
     DESCRIBE_GROUP = "describe_group", Permission.DESCRIBE, ResourceKind.GROUP
     LIST_GROUPS = "list_groups", Permission.DESCRIBE, ResourceKind.GROUP

@@ -125,17 +125,32 @@ class StateJournal(Journal, Protocol):
         """Give up the room that is kept for state; return whether there was any."""
         ...
 
+    def has_room(self, key: str, *, home: str) -> bool:
+        """Return True if a few small changes of a machine can be written without a snapshot."""
+        ...
+
+    def write_changes(
+        self, changes: Sequence[tuple[str, Sequence[msgspec.Struct]]], *, home: str
+    ) -> None:
+        """Write the events of machines of one home in one go, or raise with nothing written."""
+        ...
+
 
 class Waiters:
-    """Futures of those who wait for news, woken in the order in which they came."""
+    """Those who wait for news, woken in the order in which they came.
 
-    __slots__ = ("futures",)
+    A future is for one piece of news. A listener is called at each, until it is taken off.
+    """
+
+    __slots__ = ("_listeners", "futures")
 
     def __init__(self) -> None:
         self.futures: dict[asyncio.Future[None], None] = {}
+        self._listeners: dict[Callable[[], None], None] | None = None
+        """Made at first use: there are many partitions, and nobody listens to most."""
 
     def __len__(self) -> int:
-        return len(self.futures)
+        return len(self.futures) + len(self._listeners or ())
 
     def watch(self) -> asyncio.Future[None]:
         """Return a future that is done at the next news; ``unwatch`` discards it."""
@@ -147,12 +162,25 @@ class Waiters:
         """Stop waiting."""
         self.futures.pop(future, None)
 
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Call somebody at each piece of news, in the step that brings it."""
+        if self._listeners is None:
+            self._listeners = {}
+        self._listeners[listener] = None
+
+    def unlisten(self, listener: Callable[[], None]) -> None:
+        """Stop calling."""
+        if self._listeners is not None:
+            self._listeners.pop(listener, None)
+
     def wake(self) -> None:
         """Wake all waiters."""
         futures, self.futures = self.futures, {}
         for future in futures:
             if not future.done():
                 future.set_result(None)
+        for listener in tuple(self._listeners or ()):
+            listener()
 
 
 class MachineHost(Generic[E]):
@@ -255,6 +283,25 @@ class MachineHost(Generic[E]):
                     self._write(self._unwritten)
             self.closed = error
         self.waiters.wake()
+
+
+def commit_all(
+    journal: StateJournal,
+    changes: Sequence[tuple[MachineHost[E], Sequence[E]]],
+    *,
+    stored: Sequence[Sequence[E]],
+) -> None:
+    """Write events of machines of one home in one go and make them true, or raise.
+
+    Each has room for them. ``stored`` are the same events in fewer bytes.
+    """
+    for host, _ in changes:
+        host.check()
+    written = [(host.key, some) for (host, _), some in zip(changes, stored, strict=True)]
+    journal.write_changes(written, home=changes[0][0].home)
+    for host, events in changes:
+        for event in events:
+            host.machine.apply(event)
 
 
 def homes_in(journal: StateJournal, partition: int, homes: Iterable[T]) -> Iterator[T]:

@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import msgspec
 
-from goqueue.base.errors import CorruptFrameError, DiskFullError, NotCoordinatorError
+from goqueue.base.errors import DiskFullError, NotCoordinatorError
 from goqueue.base.ids import Offset
-from goqueue.base.limits import FRAME_BYTES_MAX, FRAME_HEADER_BYTES
-from goqueue.base.units import NS_PER_US, US_PER_MS, KiB
+from goqueue.base.limits import FRAME_HEADER_BYTES
+from goqueue.base.units import NS_PER_MS, NS_PER_US, US_PER_MS, KiB
 from goqueue.core.producers.partitioner import partition_of_key
 from goqueue.core.record.check import CheckedFrame, check_frames
 from goqueue.core.record.frame import PRIORITY_NORMAL, TOMBSTONE, FrameHeader
@@ -26,11 +26,13 @@ from goqueue.observability.logging import get_logger
 from goqueue.runtime import state_records
 from goqueue.runtime.ballast import Ballast
 from goqueue.runtime.clock import Clock
+from goqueue.runtime.log.own_rows import append_own
 from goqueue.runtime.log.partition import Partition
 from goqueue.runtime.log.topic import Topic
 from goqueue.runtime.state_records import (
     NUMBER,
     Trace,
+    change_row,
     pack_snapshot,
     read_records,
     unpack_snapshot,
@@ -256,18 +258,17 @@ class StateLog:
         ``snapshot`` is asked for the state before these events when it is time to write it.
         """
         part = self._at(home)
-        partition = part.log or self._log_of(part)
         trace = part.traces.get(key) or Trace()
-        rows: list[CheckedFrame] = []
+        rows: list[tuple[bytes, bytes]] = []
         stored: bytes | None = None
         if trace.is_due(self._snapshot_bytes_min):
             stored = pack_snapshot(_encode(list(snapshot())))
-            rows.append(self._row(key, NUMBER.pack(trace.number) + stored))
+            rows.append((key.encode(), NUMBER.pack(trace.number) + stored))
         change = _encode(events)
-        slot = trace.number % state_records.SLOTS
-        rows.append(self._row(f"{key}#{slot}", NUMBER.pack(trace.number) + change))
+        rows.append(change_row(key, trace.number, change))
+        partition = part.log or self._log_of(part)
         try:
-            partition.append(rows, is_own=True)
+            append_own(partition, rows, timestamp_ns=self._now_ns())
         except DiskFullError as error:
             self._append_again(partition, rows, error)
         part.traces[key] = trace
@@ -278,6 +279,36 @@ class StateLog:
             trace.is_damaged = False
         trace.number += 1
         trace.bytes_since += len(change)
+
+    def write_changes(
+        self, changes: Sequence[tuple[str, Sequence[msgspec.Struct]]], *, home: str
+    ) -> None:
+        """Write the events of machines of one home, in order and in one write.
+
+        None of them may be due for a snapshot: see ``has_room``.
+        """
+        part = self._at(home)
+        rows: list[tuple[bytes, bytes]] = []
+        noted: list[tuple[Trace, int]] = []
+        for key, events in changes:
+            trace = part.traces[key]
+            number = trace.number + sum([earlier is trace for earlier, _ in noted])
+            change = _encode(events)
+            rows.append(change_row(key, number, change))
+            noted.append((trace, len(change)))
+        partition = part.log or self._log_of(part)
+        try:
+            append_own(partition, rows, timestamp_ns=self._now_ns())
+        except DiskFullError as error:
+            self._append_again(partition, rows, error)
+        for trace, size in noted:
+            trace.number += 1
+            trace.bytes_since += size
+
+    def has_room(self, key: str, *, home: str) -> bool:
+        """Return True if a few small changes of a machine can be written without a snapshot."""
+        trace = self._at(home).traces.get(key)
+        return trace is not None and trace.has_room(self._snapshot_bytes_min)
 
     def is_snapshot_due(self, key: str, *, home: str) -> bool:
         """Return True if the next write of a machine begins with a snapshot of it."""
@@ -300,11 +331,13 @@ class StateLog:
         ]
         ends = memoryview(frame_drafts(slots))
         checked = check_frames(ends, now_ms=self._clock.now_ms(), by_broker=True)
-        rows = [self._row(key, None), *checked]
+        rows = [self._end_of(key), *checked]
         try:
             partition.append(rows, is_own=True)
-        except DiskFullError as error:
-            self._append_again(partition, rows, error)
+        except DiskFullError:
+            if not self.make_room():
+                raise
+            partition.append(rows, is_own=True)
         del part.traces[key]
         return partition.committed()
 
@@ -313,32 +346,22 @@ class StateLog:
         return self._ballast.give_up()
 
     def _append_again(
-        self, partition: Partition, frames: Sequence[CheckedFrame], error: DiskFullError
+        self, partition: Partition, rows: Sequence[tuple[bytes, bytes]], error: DiskFullError
     ) -> None:
         """Append in the room that is kept for a full disk; without any, raise the error."""
         if not self.make_room():
             raise error
-        partition.append(frames, is_own=True)
+        append_own(partition, rows, timestamp_ns=self._now_ns())
 
-    def _row(self, key: str, value: bytes | None) -> CheckedFrame:
-        """Return a row frame as one that passed the check; appending it seals it."""
-        name, content = key.encode(), value or b""
-        timestamp_us = self._now_us()
+    def _end_of(self, key: str) -> CheckedFrame:
+        """Return the row that ends a machine, as one that passed the check; appending seals it."""
+        name, timestamp_us = key.encode(), self._now_us()
         header = FrameHeader(
-            TOMBSTONE if value is None else 0,
-            0,
-            Offset(0),
-            timestamp_us * NS_PER_US,
-            PRIORITY_NORMAL,
-            len(name),
-            len(content),
-            0,
+            TOMBSTONE, 0, Offset(0), timestamp_us * NS_PER_US, PRIORITY_NORMAL, len(name), 0, 0
         )
-        if header.size > FRAME_BYTES_MAX:
-            raise CorruptFrameError(f"a record of {header.size} bytes; no frame is so large")
         return CheckedFrame(
             header=header,
-            frame=_NO_HEADER + name + content,
+            frame=_NO_HEADER + name,
             rows=1,
             stamp=NO_STAMP,
             sequence_count=1,
@@ -347,3 +370,6 @@ class StateLog:
 
     def _now_us(self) -> int:
         return self._clock.now_ms() * US_PER_MS
+
+    def _now_ns(self) -> int:
+        return self._clock.now_ms() * NS_PER_MS

@@ -16,7 +16,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from goqueue.base.units import MiB
+from goqueue.base.units import KiB, MiB
 from goqueue.core.log.plain_rows import plain_rows
 from goqueue.core.log.scan import Walk
 from goqueue.core.record.frame import CONTROL
@@ -26,6 +26,9 @@ from goqueue.observability.logging import get_logger
 from goqueue.runtime.log.partition import Partition
 
 SLOTS: Final = 1_024
+FEW_CHANGES: Final = 2
+FEW_BYTES: Final = 8 * KiB
+"""What a few small changes take at most."""
 SNAPSHOT_BYTES_MAX: Final = 256 * MiB
 """No state is larger than this before it is compressed."""
 READ_BYTES: Final = 1 * MiB
@@ -69,6 +72,14 @@ class Trace:
         self.snapshot_bytes = len(self.snapshot or b"")
         self.bytes_since = sum(map(len, self.changes.values()))
 
+    def has_room(self, bytes_min: int) -> bool:
+        """Return True if a few small changes may come before the next snapshot."""
+        return (
+            not self.is_damaged
+            and self.number - self.snapshot_number < SLOTS - FEW_CHANGES
+            and self.bytes_since + FEW_BYTES <= bytes_min + 4 * self.snapshot_bytes
+        )
+
     def is_due(self, bytes_min: int) -> bool:
         """Return True if a snapshot must come before the next change."""
         return (
@@ -76,6 +87,11 @@ class Trace:
             or self.number - self.snapshot_number >= SLOTS
             or self.bytes_since > bytes_min + 4 * self.snapshot_bytes
         )
+
+
+def change_row(key: str, number: int, change: bytes) -> tuple[bytes, bytes]:
+    """Return the key and the value of the record of a change."""
+    return f"{key}#{number % SLOTS}".encode(), NUMBER.pack(number) + change
 
 
 def read_records(partition: Partition, found: dict[bytes, Trace]) -> None:

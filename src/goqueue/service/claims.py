@@ -12,9 +12,9 @@ from goqueue.base.errors import (
     UnknownReceiptError,
 )
 from goqueue.core.delivery.receipt import Receipt, parse_receipt
-from goqueue.runtime.queue.consume import Settlement
 from goqueue.runtime.queue.hosted_ledger import HostedLedger
 from goqueue.runtime.queue.ledgers import Ledgers
+from goqueue.runtime.queue.settlements import Settlement
 
 OFFSET_DIGITS: Final = 18
 """So many digits are always an offset; longer ones are looked at more closely."""

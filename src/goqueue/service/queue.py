@@ -1,5 +1,6 @@
 """Messages as a queue: polls, settlements, and the offsets groups read on from."""
 
+from collections.abc import Callable
 from functools import partial
 
 from goqueue.base.caller import Caller
@@ -10,11 +11,12 @@ from goqueue.base.ids import Offset
 from goqueue.base.units import US_PER_MS
 from goqueue.core.record.frame import Buffer
 from goqueue.runtime.broker import Broker
-from goqueue.runtime.queue.consume import Settling
 from goqueue.runtime.queue.leasing import Leased
 from goqueue.runtime.queue.polling import Polled, PollLimits
+from goqueue.runtime.queue.settlements import Settling
+from goqueue.runtime.queue.waiting_polls import PendingPoll
 from goqueue.service.settlements import place_of, settled_part, settlement_of
-from goqueue.service.verb import Begun, Reply, RequestContext, caller_verb, granted_verb, verb
+from goqueue.service.verb import Later, Reply, RequestContext, caller_verb, granted_verb, verb
 from goqueue.wire import calls, queue_calls
 from goqueue.wire.http.group_offsets import GroupOffsets
 from goqueue.wire.times import format_time_us
@@ -32,19 +34,46 @@ class Queue:
     # Leasing.
 
     @granted_verb(Deed.POLL)
-    async def poll(self, grant: Grant, call: queue_calls.Poll, context: RequestContext) -> Reply:
+    async def poll(
+        self, grant: Grant, call: queue_calls.Poll, context: RequestContext
+    ) -> Reply | Later:
         """Lease messages as frames, waiting a while for some to be ready."""
         demand = PollLimits(call.limit, call.bytes_max, call.wait_ms, context.room)
         # Another generation is told in the reply: what a member still owns it may go on reading.
-        polled = await self._consume.poll(grant, call.group, call.member, None, demand)
+        poll = await self._consume.begin_poll(grant, call.group, call.member, None, demand)
+        finish = partial(self._polled, call.group, poll)
+        return finish() if poll.ready is None else Later(poll.ready, finish, self._undo(poll))
+
+    @granted_verb(Deed.NEXT)
+    async def next(
+        self, grant: Grant, call: queue_calls.Next, context: RequestContext
+    ) -> Reply | Later:
+        """Settle messages and lease the next ones as frames."""
+        demand = PollLimits(call.limit, call.bytes_max, call.wait_ms, context.room)
+        settlements = [settlement_of(place, part) for place, part in enumerate(call.parts)]
+        begun = await self._consume.begin_next(grant, call.group, call.member, settlements, demand)
+        ready, (settling, poll) = begun.ready, begun
+        finish = partial(self._polled, call.group, poll, settling)
+        return finish() if ready is None else Later(ready, finish, self._undo(poll))
+
+    def _undo(self, poll: PendingPoll) -> Callable[[], None]:
+        return partial(self._consume.give_back, poll.group.name, poll.parts)
+
+    def _polled(self, group: str, poll: PendingPoll, settling: Settling | None = None) -> Reply:
+        """Return what was leased, and what became of what was settled, as it travels."""
+        polled = self._consume.finish_poll(poll)
         payload: list[Buffer] = []
         parts: list[queue_calls.PolledPart] = []
         for part in polled.parts:
             frames = part.packed()
             payload += frames
             parts.append(_polled_part(part, size=sum(map(len, frames))))
-        header = queue_calls.Polled(polled.generation, polled.lease_ms, parts)
-        return Reply(header, payload, partial(self._consume.give_back, call.group, polled))
+        settled: list[queue_calls.SettledPart] = []
+        if settling is not None:
+            settling.tell()
+            settled = [settled_part(outcome) for outcome in settling.outcomes]
+        header = queue_calls.Polled(polled.generation, polled.lease_ms, parts, settled)
+        return Reply(header, payload, partial(self._consume.give_back, group, polled.parts))
 
     @granted_verb(Deed.POLL)
     async def lease_ready(
@@ -62,17 +91,17 @@ class Queue:
         generation = call.generation or None
         return await self._consume.poll(grant, call.group, call.member, generation, demand)
 
-    @verb(Deed.POLL)
+    @verb(Deed.POLL, Deed.NEXT)
     def give_back(self, group: str, polled: Polled) -> None:
         """End leases whose messages were not received; that is no failed attempt."""
-        self._consume.give_back(group, polled)
+        self._consume.give_back(group, polled.parts)
 
-    @verb(Deed.POLL)
+    @verb(Deed.POLL, Deed.NEXT)
     def touch(self, group: str, member: str) -> None:
         """Note that a member is there: it waits for messages."""
         self._groups.get(group).touch(member)
 
-    @verb(Deed.POLL)
+    @verb(Deed.POLL, Deed.NEXT)
     def begin_wait(self, group: str, member: str) -> int:
         """Let a poll stand for its member as a connection does; return its number."""
         hosted = self._groups.get(group)
@@ -80,17 +109,17 @@ class Queue:
         hosted.attach(member, number)
         return number
 
-    @verb(Deed.POLL)
+    @verb(Deed.POLL, Deed.NEXT)
     def end_wait(self, number: int, *, is_cut: bool) -> None:
         """Take note that a poll ended; one that was cut is a lost connection."""
         self._groups.disconnect(number, is_lost=is_cut)
 
-    @verb(Deed.POLL)
+    @verb(Deed.POLL, Deed.NEXT)
     def has_one_topic(self, group: str) -> bool:
         """Return True if the members of a group read a single topic."""
         return len(self._groups.get(group).topics) == 1
 
-    @verb(Deed.POLL)
+    @verb(Deed.POLL, Deed.NEXT)
     def session_timeout_ms(self, group: str) -> int:
         """Return how long a member of a group may be silent."""
         return self._groups.get(group).options.session_timeout_ms
@@ -98,19 +127,12 @@ class Queue:
     # Settling.
 
     @granted_verb(Deed.SETTLE)
-    async def settle(self, grant: Grant, call: queue_calls.Settle) -> calls.Call:
-        """Settle leased messages; answer when that is durable."""
-        begun = self.begin_settle(grant, call)
-        if begun.ready is not None:
-            await begun.ready
-        return begun.finish()
-
-    @granted_verb(Deed.SETTLE)
-    def begin_settle(self, grant: Grant, call: queue_calls.Settle) -> Begun:
+    async def settle(self, grant: Grant, call: queue_calls.Settle) -> Reply | Later:
         """Settle leased messages; the reply waits for the disk."""
         settlements = [settlement_of(place, part) for place, part in enumerate(call.parts)]
         settling = self._consume.begin_settle(grant, call.group, call.member, settlements)
-        return Begun(settling.durable, partial(_settled, settling))
+        finish = partial(_settled, settling)
+        return finish() if settling.durable is None else Later(settling.durable, finish)
 
     # Offsets.
 
@@ -204,9 +226,9 @@ class Queue:
         return places
 
 
-def _settled(settling: Settling) -> queue_calls.Settled:
+def _settled(settling: Settling) -> Reply:
     settling.tell()
-    return queue_calls.Settled([settled_part(outcome) for outcome in settling.outcomes])
+    return Reply(queue_calls.Settled([settled_part(outcome) for outcome in settling.outcomes]))
 
 
 def _polled_part(part: Leased, *, size: int) -> queue_calls.PolledPart:

@@ -1,11 +1,11 @@
 """Settling messages by their receipts. A receipt leads to its group."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from goqueue.base.deeds import Deed
-from goqueue.base.errors import GoQueueError
+from goqueue.base.errors import GoQueueError, UnknownReceiptError
 from goqueue.base.grant import Grant
 from goqueue.base.units import US_PER_MS
 from goqueue.core.delivery.receipt import Receipt, parse_receipt
@@ -13,10 +13,14 @@ from goqueue.core.delivery.runs import count_of
 from goqueue.core.delivery.settle import Settled
 from goqueue.core.dlq.names import dlq_of
 from goqueue.runtime.broker import Broker
+from goqueue.runtime.queue.polling import Polled, PollLimits
+from goqueue.runtime.queue.settlements import Settlement
 from goqueue.service.claims import Claim, Claims, Misfit, Terms, find_home
 from goqueue.service.gate import Gate
-from goqueue.service.verb import granted_verb
+from goqueue.service.verb import RequestContext, granted_verb
 from goqueue.wire.http.settling import BatchError, BatchProgress, BatchSettled
+from goqueue.wire.http.taking import NextError
+from goqueue.wire.queue_calls import Poll
 from goqueue.wire.times import format_time_us
 
 
@@ -88,6 +92,53 @@ class Receipts:
             return self._reply(verb, await settling[0], misfits)
         outcomes = [one for some in await asyncio.gather(*settling) for one in some]
         return self._reply(verb, outcomes, misfits)
+
+    @granted_verb(Deed.NEXT)
+    async def take_next(
+        self,
+        grant: Grant,
+        call: Poll,
+        receipts: Mapping[str, Claims],
+        context: RequestContext,
+    ) -> tuple[int, list[NextError], Polled]:
+        """Settle messages of a group by verb, and lease those that are ready then.
+
+        Returns how many were settled, the receipts that settled nothing, and what was leased.
+        """
+        settlements: list[Settlement] = []
+        places: list[tuple[str, Claim]] = []
+        failed: list[tuple[str, Misfit]] = []
+        for verb, gathered in receipts.items():
+            claims, misfits = gathered.sort_out(self._consume.ledgers)
+            failed += [(verb, misfit) for misfit in misfits]
+            for claim in claims:
+                if claim.hosted.group != call.group:
+                    unknown = UnknownReceiptError("no delivery of this group has this receipt")
+                    failed += [(verb, Misfit(one, unknown)) for one in claim.places.values()]
+                    continue
+                settlements.append(claim.settlement(verb))
+                places.append((verb, claim))
+        demand = PollLimits(call.limit, call.bytes_max, 0, context.room)
+        begun = await self._consume.begin_next(
+            grant, call.group, call.member, settlements, demand, call.generation or None
+        )
+        if begun.ready is not None:
+            try:
+                await begun.ready
+            except BaseException:
+                self._consume.give_back(call.group, begun.poll.parts)
+                raise
+        begun.settling.tell()
+        count = 0
+        for (verb, claim), outcome in zip(places, begun.settling.outcomes, strict=True):
+            refused = [Misfit(claim.places[one.offset], one.error) for one in outcome.refused]
+            failed += [(verb, misfit) for misfit in refused]
+            count += len(claim.places) - len(refused)
+        errors = [
+            NextError(verb=verb, index=place, error=error.message, code=error.code)
+            for verb, (place, error) in failed
+        ]
+        return count, errors, self._consume.finish_poll(begun.poll)
 
     async def _settle_for(
         self, grant: Grant, group: str, member: str | None, verb: str, claims: Sequence[Claim]

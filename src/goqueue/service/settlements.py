@@ -5,7 +5,7 @@ from goqueue.base.ids import PartitionId, TopicName, TopicPartition
 from goqueue.base.limits import IN_FLIGHT_MAX
 from goqueue.core.delivery.runs import count_of, is_written, peek_at
 from goqueue.core.delivery.settle import Settled
-from goqueue.runtime.queue.consume import Settlement
+from goqueue.runtime.queue.settlements import Settlement
 from goqueue.service.verb import failure_of
 from goqueue.wire import queue_calls
 

@@ -109,13 +109,28 @@ class Reply(NamedTuple):
     """Files the client is told to open; they stay open here until it has had the time to."""
 
 
-class Begun(NamedTuple):
-    """A request that was carried out, and whose reply waits for nothing but the disk."""
+NO_REPLY: Final = Reply(calls.Nothing())
+"""Where there is nothing to look after."""
 
-    ready: asyncio.Future[None] | None
-    """Done when the reply may be sent; None where it may be sent now."""
-    finish: Callable[[], calls.Call]
+
+class Later(NamedTuple):
+    """A request that was carried out, and whose reply waits for the disk, or for news."""
+
+    ready: asyncio.Future[None]
+    """Done when the reply may be made; cancelled by who gives up."""
+    finish: Callable[[], Reply]
     """Makes the reply."""
+    undo: Callable[[], None] = nothing
+    """What to do when it is given up, or fails."""
+
+    async def reply(self) -> Reply:
+        """Return the reply when it is there."""
+        try:
+            await self.ready
+        except BaseException:
+            self.undo()
+            raise
+        return self.finish()
 
 
 def failure_of(error: GoQueueError) -> calls.Failure:

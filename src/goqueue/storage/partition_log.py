@@ -183,6 +183,12 @@ class PartitionLog:
         self.counters.bytes_written += size
         return base
 
+    def append_rows(self, frames: Sequence[bytes], *, timestamp_ns: int) -> None:
+        """Write row frames that have the next offsets already, in one write."""
+        self.check_writable()
+        self._active.append_rows(frames, timestamp_ns=timestamp_ns)
+        self.counters.bytes_written += sum(map(len, frames))
+
     def append_stored(self, frames: Buffer, spans: Sequence[Span]) -> None:
         """Write checked frames that have their offsets already, in one write."""
         self.check_writable()

@@ -109,6 +109,15 @@ class Segment:
         self._size = position + appending.size
         self.next_offset = Offset(appending.first_offset + appending.rows)
 
+    def append_rows(self, frames: Sequence[bytes], *, timestamp_ns: int) -> None:
+        """Write row frames of one moment; raises with nothing changed."""
+        position, offset = self.size, self.next_offset
+        self.file.append(frames)
+        for frame in frames:
+            self._note(position, offset, timestamp_ns)
+            position, offset = position + len(frame), Offset(offset + 1)
+        self._size, self.next_offset = position, offset
+
     def append_stored(self, frames: Buffer, spans: Sequence[Span]) -> None:
         """Write frames that have their offsets already; raises with nothing changed."""
         position = self.size

@@ -62,6 +62,7 @@ class Operation(IntEnum):
     COMMIT_OFFSETS = 52
     GROUP_PROGRESS = 53
     RESET_OFFSETS = 54
+    NEXT = 55
     LIST_DELAYED = 60
     FIND_DELAYED = 61
     CANCEL_DELAYED = 62

@@ -75,6 +75,8 @@ class Polled(Call, frozen=True):
     generation: int
     lease_ms: int
     parts: list[PolledPart]
+    settled: "list[SettledPart]" = msgspec.field(default_factory=list)
+    """What became of the parts of a ``Next``."""
 
 
 class SettlePart(Call, frozen=True):
@@ -96,6 +98,21 @@ class Settle(Call, frozen=True):
     group: Name
     member: Member
     parts: Annotated[list[SettlePart], msgspec.Meta(max_length=SETTLE_PARTS_MAX, min_length=1)]
+
+
+class Next(Call, frozen=True):
+    """Settle messages and lease the next ones, in one request.
+
+    It waits for messages only where it settles none.
+    """
+
+    group: Name
+    member: Member
+    generation: Number
+    limit: Annotated[int, msgspec.Meta(ge=1, le=POLL_MESSAGES_MAX)]
+    bytes_max: Annotated[int, msgspec.Meta(ge=1, le=FETCH_BYTES_MAX)]
+    wait_ms: Annotated[int, msgspec.Meta(ge=0, le=FETCH_WAIT_MS_MAX)]
+    parts: Annotated[list[SettlePart], msgspec.Meta(max_length=SETTLE_PARTS_MAX)]
 
 
 class RefusedOffset(Call, frozen=True):

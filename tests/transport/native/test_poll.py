@@ -11,7 +11,16 @@ from goqueue.testing.clock import FakeClock
 from goqueue.wire import group_calls
 from goqueue.wire.calls import Call
 from goqueue.wire.packet import Operation
-from goqueue.wire.queue_calls import ACK, Poll, Polled, PolledPart, Settle, Settled, SettlePart
+from goqueue.wire.queue_calls import (
+    ACK,
+    Next,
+    Poll,
+    Polled,
+    PolledPart,
+    Settle,
+    Settled,
+    SettlePart,
+)
 from tests.transport.native.raw import NOW_US, Raw, frames_of, packed
 from tests.transport.native.running import Running
 
@@ -147,3 +156,88 @@ def test_a_settlement_goes_before_nothing_that_came_earlier(tmp_path: Path) -> N
 
         # Leaving gave the message back, so that it was not there to be settled.
         assert len(outcome.parts[0].refused) == 1
+
+
+def take_next(member: str, *parts: SettlePart, wait_ms: int = WAIT_MS) -> Next:
+    return Next("g", member, 0, 1, 32 * MiB, wait_ms, list(parts))
+
+
+def ack_of(polled: Polled) -> SettlePart:
+    return settle(polled).parts[0]
+
+
+def test_the_next_message_comes_with_the_answer_to_the_ack(tmp_path: Path) -> None:
+    """One request for each message; who settles is answered at once, whatever the wait."""
+    with Running(tmp_path / "data", clock=FakeClock()) as server, server.connect() as raw:
+        raw.create()
+        assert raw.offer(frames_of(b"a", b"b", b"c", b"d", b"e"))[1] == ""
+        member = join(raw)
+        raw.send(Operation.NEXT, take_next(member))
+        replies = [raw.reply(Polled)]
+        while replies[-1].parts:
+            raw.send(Operation.NEXT, take_next(member, ack_of(replies[-1])))
+            replies.append(raw.reply(Polled))
+
+        assert [part.order for reply in replies for part in reply.parts] == [
+            [offset, offset + 1] for offset in range(5)
+        ]
+        assert [len(reply.settled) for reply in replies] == [0, 1, 1, 1, 1, 1]
+        assert not any(part.refused for reply in replies for part in reply.settled)
+        # Settled once more it is refused, and the answer comes all the same.
+        raw.send(Operation.NEXT, take_next(member, ack_of(replies[0])))
+        (again,) = raw.reply(Polled).settled
+        assert [one.failure.code for one in again.refused] == ["stale_receipt"]
+
+
+def test_messages_are_kept_by_who_is_no_member(tmp_path: Path) -> None:
+    """A stranger's request is refused as a whole: nothing is settled."""
+    with Running(tmp_path / "data", clock=FakeClock()) as server, server.connect() as raw:
+        raw.create()
+        assert raw.offer(frames_of(b"a"))[1] == ""
+        member = join(raw)
+        raw.send(Operation.NEXT, take_next(member))
+        polled = raw.reply(Polled)
+        raw.send(Operation.NEXT, take_next("stranger", ack_of(polled)))
+        assert raw.refusal().code == "unknown_member"
+        raw.send(Operation.SETTLE, settle(polled))
+
+        assert raw.reply(Settled).parts[0].refused == []
+
+
+def test_polls_that_wait_are_served_in_the_order_they_came(tmp_path: Path) -> None:
+    """By the publish that brings their messages; who finds nothing waits on."""
+    with Running(tmp_path / "data", clock=FakeClock()) as server, server.connect() as other:
+        other.create()
+        with server.connect() as first, server.connect() as second, server.connect() as third:
+            members = []
+            for raw in (first, second, third):
+                join_shared = group_calls.JoinGroup(
+                    "g", "raw", ["orders"], options={"mode": "shared"}
+                )
+                raw.send(Operation.JOIN_GROUP, join_shared)
+                members.append(raw.reply(group_calls.Membership).member_id)
+            for raw, member in zip((first, second, third), members, strict=True):
+                raw.send(Operation.NEXT, take_next(member))
+                raw.ping()
+            for _ in range(2):
+                assert other.offer(frames_of(b"a"))[1] == ""
+
+            assert first.reply(Polled).parts[0].order == [0, 1]
+            assert second.reply(Polled).parts[0].order == [1, 2]
+            third.ping()
+            assert other.offer(frames_of(b"b"))[1] == ""
+            assert third.reply(Polled).parts[0].order == [2, 3]
+
+
+def test_a_poll_that_waits_holds_nothing_when_its_client_goes(tmp_path: Path) -> None:
+    """What comes afterwards is for others, at once."""
+    with Running(tmp_path / "data", clock=FakeClock()) as server, server.connect() as other:
+        other.create()
+        with server.connect() as gone:
+            member = join(gone)
+            gone.send(Operation.POLL, Poll("g", member, 0, 1, MiB, WAIT_MS))
+            gone.ping()
+        assert other.offer(frames_of(b"a"))[1] == ""
+        other.send(Operation.NEXT, take_next(member))
+
+        assert other.reply(Polled).parts[0].order == [0, 1]

@@ -120,7 +120,7 @@ class _Connection(asyncio.Protocol):
         self, operation: Operation, header: calls.Call, payload: Sequence[Buffer]
     ) -> asyncio.Future[Answer]:
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self.begin(operation, header, payload, partial(_resolve, future))
+        self.begin(operation, header, payload, partial(resolve, future))
         return future
 
     def begin(
@@ -250,8 +250,8 @@ class NativeLink:
         return connection
 
 
-def _resolve(future: asyncio.Future[Answer], outcome: Answer | GoQueueError) -> None:
-    # Who was cancelled does not wait any more.
+def resolve(future: asyncio.Future[Answer], outcome: Answer | GoQueueError) -> None:
+    """Give a future its reply or error, unless it was cancelled."""
     if future.done():
         return
     if isinstance(outcome, GoQueueError):

@@ -4,22 +4,22 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from functools import partial
 from itertools import islice
 from typing import Any, Final
 
-from goqueue.base.errors import ClosedError, GoQueueError, InvalidRequestError
-from goqueue.client.aio.link import Link
+from goqueue.base.errors import ClosedError, GoQueueError, InvalidRequestError, UnsupportedError
+from goqueue.client.aio.link import Link, resolve
 from goqueue.client.consumer.decode import Portion
-from goqueue.client.consumer.delivery import Delivery
+from goqueue.client.consumer.delivery import Delivery, Order
 from goqueue.client.consumer.hold import Place
 from goqueue.client.consumer.membership import NOT_A_MEMBER
 from goqueue.client.consumer.options import ConsumerOptions
-from goqueue.client.consumer.polling import Polling
+from goqueue.client.consumer.polling import Asked, Polling
 from goqueue.client.consumer.run import note_failure
 from goqueue.client.consumer.upkeep import Upkeep, check_refused
 from goqueue.client.protocol.exchange import Answer
 from goqueue.client.protocol.leaving import AsyncCloses
-from goqueue.wire.packet import Operation
 
 CONCURRENCY_MAX: Final = 10_000
 
@@ -45,13 +45,15 @@ class AsyncConsumer(Polling, AsyncCloses):
         self._on_close = on_close
         self._starting: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
-        self._polls: dict[asyncio.Task[Answer], float] = {}
-        """Polls under way, and when they were sent."""
-        self._idle: asyncio.Future[None] | None = None
-        """Waits with whoever has nothing to hand out, for something to be settled."""
+        self._polls: dict[asyncio.Future[Answer], tuple[float, list[Order]]] = {}
+        """Polls under way, when they were sent, and what they settle."""
+        self._waiting: set[asyncio.Future[None]] = set()
+        """Those who have nothing to hand out, and wait for a reply."""
+        self._poll_error: GoQueueError | None = None
         # Held by whoever asks for the next message.
         self._turn = asyncio.Lock()
         self._working: set[asyncio.Task[None]] = set()
+        self._upkeep.pump = self._take_replies
 
     async def start(self) -> None:
         """Join the group, if that has not been done."""
@@ -122,8 +124,9 @@ class AsyncConsumer(Polling, AsyncCloses):
             else:
                 if not message.is_settled:
                     message.ack()
-            if self._idle is not None and not self._idle.done():
-                self._idle.set_result(None)
+            if self._hold.is_by_key:
+                # Messages may wait for what was settled.
+                self._wake()
 
     async def _messages(self) -> AsyncGenerator[Delivery, None]:
         await self.start()
@@ -160,6 +163,7 @@ class AsyncConsumer(Polling, AsyncCloses):
         """Hand out no more. Iterators end, ``run`` returns."""
         self._stopping.set()
         self._hold.release_all()
+        self._wake()
 
     async def close(self) -> None:
         """Stop, wait for handlers, settle, give back the rest, leave the group.
@@ -186,12 +190,11 @@ class AsyncConsumer(Polling, AsyncCloses):
         if self._polls and self._hold.is_auto_commit:
             # What they bring is taken and given back: leaving would settle it.
             await asyncio.wait(self._polls, timeout=self._timeout_s)
+            self._take_replies()
         for poll in self._polls:
             poll.cancel()
         await asyncio.gather(*self._polls, return_exceptions=True)
-        for poll, asked_s in self._polls.items() if self._hold.is_auto_commit else ():
-            if not poll.cancelled() and poll.exception() is None:
-                self._hold.take(poll.result(), asked_s=asked_s)
+        self._take_replies()
 
     async def _ready(self) -> None:
         await self.start()
@@ -201,19 +204,23 @@ class AsyncConsumer(Polling, AsyncCloses):
     async def _next(self, deadline_s: float | None = None) -> Portion | None:
         """Return messages to hand out; None when the consumer stops or the time is over."""
         self._upkeep.wake()
-        # A loop that never waits for anything must not keep heartbeats from going out.
-        await asyncio.sleep(0)
+        has_waited = False
         while not self._stopping.is_set():
             if self._upkeep.failure is not None:
                 raise self._upkeep.failure
-            for poll in [one for one in self._polls if one.done()]:
-                await self._take(poll, self._polls.pop(poll))
+            self._take_replies()
+            if self._poll_error is not None:
+                await self._deal_with_error()
             portion = self._hold.next_portion(time.monotonic())
             self._ask(is_idle=portion is None)
             if portion is not None:
+                if not has_waited:
+                    # A loop that never waits for anything must not keep heartbeats from going out.
+                    await asyncio.sleep(0)
                 return portion
             if deadline_s is not None and time.monotonic() >= deadline_s:
                 return None
+            has_waited = True
             await self._await(deadline_s)
         return None
 
@@ -225,40 +232,77 @@ class AsyncConsumer(Polling, AsyncCloses):
                 # What comes next may wait for them. One at a time: meanwhile the others gather.
                 self._upkeep.send(self._hold.collect())
             return
-        self._upkeep.send(self._hold.collect())
-        request = self._link.request(Operation.POLL, self._poll_request())
-        self._polls[asyncio.get_running_loop().create_task(request)] = time.monotonic()
+        for asked in self._requests(polls=True):
+            if asked.is_poll:
+                self._poll(asked)
+            else:
+                self._upkeep.send(asked.orders)
+
+    def _poll(self, asked: Asked) -> None:
+        poll: asyncio.Future[Answer]
+        if self._link.is_ready:
+            poll = asyncio.get_running_loop().create_future()
+            self._link.begin(asked.operation, asked.header, (), partial(resolve, poll))
+        else:
+            poll = asyncio.ensure_future(self._link.request(asked.operation, asked.header))
+        self._polls[poll] = time.monotonic(), asked.orders
+        poll.add_done_callback(self._wake)
+
+    def _wake(self, _: object = None) -> None:
+        """Let those go on who wait for a reply, or for the end."""
+        waiting, self._waiting = self._waiting, set()
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
 
     async def _await(self, deadline_s: float | None) -> None:
         assert self._polls, "asked"
-        stopped = asyncio.ensure_future(self._stopping.wait())
-        left_s = None if deadline_s is None else max(deadline_s - time.monotonic(), 0)
-        awaited: list[asyncio.Future[Any]] = [*self._polls, stopped]
-        if self._hold.is_by_key:
-            self._idle = asyncio.get_running_loop().create_future()
-            awaited += self._upkeep.sending or [self._idle]
+        woken = asyncio.get_running_loop().create_future()
+        self._waiting.add(woken)
         try:
+            if deadline_s is None and not self._hold.is_by_key:
+                await woken
+                return
+            left_s = None if deadline_s is None else max(deadline_s - time.monotonic(), 0)
+            # In the order of keys, messages may wait for what is being settled.
+            sending = self._upkeep.sending if self._hold.is_by_key else ()
+            awaited: list[asyncio.Future[Any]] = [woken, *sending]
             await asyncio.wait(awaited, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            self._idle = None
-            stopped.cancel()
+            self._waiting.discard(woken)
 
-    async def _take(self, poll: asyncio.Task[Answer], asked_s: float) -> None:
-        try:
-            answer = poll.result()
-        except NOT_A_MEMBER:
-            if asked_s > self._rejoined_s:
-                await self._upkeep.rejoin()
-                self._rejoined_s = time.monotonic()
-            return
-        except GoQueueError as error:
-            if not error.retryable:
-                raise
+    def _take_replies(self) -> None:
+        """Take what polls have brought; what went wrong is dealt with by who consumes."""
+        for poll in [one for one in self._polls if one.done()]:
+            asked_s, orders = self._polls.pop(poll)
+            if poll.cancelled():
+                self._hold.failed(orders)
+                continue
+            error = poll.exception()
+            if error is None:
+                self._went_well()
+                if self._take_polled(poll.result(), asked_s, orders):
+                    self._upkeep.nudge()
+                continue
+            if not isinstance(error, GoQueueError):
+                self._hold.failed(orders)
+                raise error
+            if orders:
+                self._not_settled(orders, error)
+            is_known = isinstance(error, NOT_A_MEMBER) and asked_s <= self._rejoined_s
+            if not is_known and not (orders and isinstance(error, UnsupportedError)):
+                self._poll_error = error
+
+    async def _deal_with_error(self) -> None:
+        """Deal with the error of the last poll."""
+        error, self._poll_error = self._poll_error, None
+        if isinstance(error, NOT_A_MEMBER):
+            await self._upkeep.rejoin()
+            self._rejoined_s = time.monotonic()
+        elif error is not None and error.retryable:
             await self._pause(error)
-            return
-        self._went_well()
-        if self._take_polled(answer, asked_s):
-            self._upkeep.nudge()
+        elif error is not None:
+            raise error
 
     async def _pause(self, error: GoQueueError) -> None:
         """Wait a little before the next try, or give up when the time for tries is over."""

@@ -19,22 +19,22 @@ from goqueue.base.errors import (
     GoQueueError,
     InvalidRequestError,
     ProtocolError,
+    UnsupportedError,
 )
 from goqueue.base.units import SECOND_MS
 from goqueue.client.blocking.channel import Channel
-from goqueue.client.blocking.link import Request
 from goqueue.client.blocking.loop_thread import LoopThread
 from goqueue.client.consumer.decode import Portion
 from goqueue.client.consumer.delivery import Delivery, Order
-from goqueue.client.consumer.hold import Place, settlements
+from goqueue.client.consumer.hold import Place
 from goqueue.client.consumer.membership import NOT_A_MEMBER
 from goqueue.client.consumer.options import ConsumerOptions
 from goqueue.client.consumer.polling import WAIT_MS, Polling
 from goqueue.client.consumer.run import Handle, Workers
 from goqueue.client.consumer.upkeep import Upkeep, check_refused
-from goqueue.client.protocol.exchange import Answer, Reply
+from goqueue.client.protocol.exchange import Answer, Reply, decode
 from goqueue.client.protocol.leaving import Closes
-from goqueue.wire.packet import Operation
+from goqueue.wire.queue_calls import Settled
 
 CONCURRENCY_MAX: Final = 1_000
 PORTION_WORTH_SETTLING: Final = 64
@@ -64,7 +64,7 @@ class Consumer(Polling, Closes):
         self._io = threading.Lock()
         self._is_stopping = False
         self._stopping = threading.Event()
-        self._pending: dict[int, list[Order] | None] = {}
+        self._pending: dict[int, list[Order]] = {}
         self._polls: dict[int, float] = {}
         """When the polls under way were sent, by their correlations."""
         self._is_idle = False
@@ -269,29 +269,23 @@ class Consumer(Polling, Closes):
 
     def _ask(self) -> None:
         """Keep polls under way as long as there is room for what they bring."""
-        requests: list[Request] = []
-        batches: list[list[Order] | None] = []
         should_poll = self._hold.has_room(self._options, polls=len(self._polls))
-        if should_poll or self._is_worth_settling():
-            group, member = self._options.group, self.member_id
-            for header, orders in settlements(group, member, self._hold.collect()):
-                requests.append((Operation.SETTLE, header))
-                batches.append(orders)
-        if should_poll:
-            requests.append((Operation.POLL, self._poll_request()))
-            batches.append(None)
+        if not (should_poll or self._is_worth_settling()):
+            return
+        requests = self._requests(polls=should_poll)
         if not requests:
             return
         correlations: list[int] = []
         try:
-            correlations = self._channel.send(requests)
-            self._pending.update(zip(correlations, batches, strict=True))
+            correlations = self._channel.send([(one.operation, one.header) for one in requests])
+            for correlation, asked in zip(correlations, requests, strict=True):
+                self._pending[correlation] = asked.orders
             if should_poll:
                 self._polls[correlations[-1]] = time.monotonic()
         except BaseException:
             # Whoever interrupts us may well go on afterwards: nothing comes that nobody expects.
             if not (correlations and correlations[0] in self._pending):
-                self._fail([orders for orders in batches if orders])
+                self._fail([asked.orders for asked in requests])
             self._forget_pending()
             raise
 
@@ -336,24 +330,27 @@ class Consumer(Polling, Closes):
     def _take(self, reply: Reply) -> None:
         self._went_well()
         correlation, outcome = reply
-        orders = self._pending.pop(correlation, None)
-        if orders is None:
-            self._take_poll(self._polls.pop(correlation, None), outcome)
-        elif isinstance(outcome, Answer):
-            self._hold.answered(orders, outcome)
+        # Kept until it is taken: should that fail, it is sent again with all that is pending.
+        orders = self._pending.get(correlation, [])
+        asked_s = self._polls.get(correlation)
+        if isinstance(outcome, Answer):
+            if asked_s is not None:
+                if self._take_polled(outcome, asked_s, orders):
+                    self._in_loop(self._upkeep.nudge)
+            elif orders:
+                self._hold.answered(orders, decode(outcome.header, Settled).parts)
         else:
-            is_hopeless = not (outcome.retryable or isinstance(outcome, NOT_A_MEMBER))
-            self._hold.failed(orders, outcome if is_hopeless else None)
+            self._take_error(orders, asked_s, outcome)
+        self._pending.pop(correlation, None)
+        self._polls.pop(correlation, None)
 
-    def _take_poll(self, asked_s: float | None, outcome: Answer | GoQueueError) -> None:
-        if asked_s is None:
+    def _take_error(self, orders: list[Order], asked_s: float | None, error: GoQueueError) -> None:
+        if orders:
+            self._not_settled(orders, error)
+        if asked_s is None or (orders and isinstance(error, UnsupportedError)):
             return
-        if isinstance(outcome, GoQueueError):
-            if asked_s >= self._rejoined_s or not isinstance(outcome, NOT_A_MEMBER):
-                self._poll_error = outcome
-            return
-        if self._take_polled(outcome, asked_s):
-            self._in_loop(self._upkeep.nudge)
+        if asked_s >= self._rejoined_s or not isinstance(error, NOT_A_MEMBER):
+            self._poll_error = error
 
     def _pump(self) -> None:
         """Take the replies that are there, in the loop, while the consuming thread is busy."""
@@ -395,11 +392,12 @@ class Consumer(Polling, Closes):
         self._channel.close()
         pending, self._pending = self._pending, {}
         self._polls.clear()
-        self._fail([orders for orders in pending.values() if orders])
+        self._fail(list(pending.values()))
 
     def _fail(self, batches: list[list[Order]]) -> None:
         for orders in batches:
-            self._hold.failed(orders)
+            if orders:
+                self._hold.failed(orders)
 
     def _in_loop(self, call: Callable[[], None]) -> None:
         self._thread.loop.call_soon_threadsafe(call)

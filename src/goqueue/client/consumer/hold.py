@@ -19,7 +19,7 @@ from goqueue.client.consumer.delivery import Delivery, Lease, Order, Verdict
 from goqueue.client.consumer.options import POLLS_MAX, ConsumerOptions, Refusal
 from goqueue.client.protocol.exchange import Answer, decode
 from goqueue.client.protocol.fetching import FETCH_BYTES
-from goqueue.wire.queue_calls import EXTEND, Polled, Settle, Settled
+from goqueue.wire.queue_calls import EXTEND, Polled, Settle, SettledPart
 
 PARTS_MAX: Final = 500
 """Parts of one settlement: what is more goes in the next, so that a header stays small."""
@@ -219,13 +219,12 @@ class Holdings:
                 self._under_way[order.lease.topic, order.lease.partition] += 1
         return orders
 
-    def answered(self, orders: Sequence[Order], answer: Answer) -> None:
-        """Take the reply to a settlement."""
-        settled = decode(answer.header, Settled)
+    def answered(self, orders: Sequence[Order], settled: Sequence[SettledPart]) -> None:
+        """Take what became of orders."""
         refusals: list[Refusal] = []
         with self._guard:
             self._landed(orders)
-            for order, part in zip(orders, settled.parts, strict=True):
+            for order, part in zip(orders, settled, strict=True):
                 if part.refused:
                     refusals += self._refusals(
                         order,
@@ -261,9 +260,9 @@ class Holdings:
     def _landed(self, orders: Iterable[Order]) -> None:
         for order in orders:
             place = order.lease.topic, order.lease.partition
-            self._under_way[place] -= 1
-            if not self._under_way[place]:
-                del self._under_way[place]
+            count = self._under_way.pop(place, 0) - 1
+            if count > 0:
+                self._under_way[place] = count
 
     def _refusals(self, order: Order, refused: Sequence[tuple[int, GoQueueError]]) -> list[Refusal]:
         if order.until_s:

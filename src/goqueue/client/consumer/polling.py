@@ -2,17 +2,34 @@
 
 import math
 import time
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
-from goqueue.base.errors import GoQueueError
-from goqueue.client.consumer.hold import Place
+from goqueue.base.errors import GoQueueError, UnsupportedError
+from goqueue.client.consumer.delivery import Order
+from goqueue.client.consumer.hold import Place, settlements
+from goqueue.client.consumer.membership import NOT_A_MEMBER
 from goqueue.client.consumer.options import ConsumerOptions
 from goqueue.client.consumer.upkeep import Upkeep
 from goqueue.client.protocol.exchange import BACKOFF_SECONDS, BACKOFF_SECONDS_MAX, Answer
 from goqueue.client.protocol.fetching import FETCH_BYTES
-from goqueue.wire.queue_calls import Poll
+from goqueue.wire.calls import Call
+from goqueue.wire.packet import Operation
+from goqueue.wire.queue_calls import Next, Poll
 
 WAIT_MS: Final = 1_000
+NEXT_PREFETCH_MAX: Final = 64
+"""Up to this, settlements and the poll behind them are one request, answered together. Where more
+is fetched ahead, the poll is under way long before there is something to settle."""
+
+
+class Asked(NamedTuple):
+    """A request of a consumer, and the settlements in it."""
+
+    operation: Operation
+    header: Call
+    orders: list[Order]
+    is_poll: bool
 
 
 class Polling:
@@ -27,6 +44,8 @@ class Polling:
         self._lost_s: float | None = None
         self._backoff_s = BACKOFF_SECONDS
         self._is_closed = False
+        self._has_next = True
+        """Whether the broker takes settlements and a poll in one request."""
 
     def __repr__(self) -> str:
         kind = type(self).__name__
@@ -42,22 +61,48 @@ class Polling:
         """The partitions this consumer reads, as far as it was told."""
         return list(self._upkeep.membership.assigned)
 
-    def _poll_request(self) -> Poll:
+    def _requests(self, *, polls: bool) -> list[Asked]:
+        """Return what is to be sent now: settlements, and a poll behind them or with them."""
+        found: list[Asked] = []
+        if orders := self._hold.collect():
+            found = [
+                Asked(Operation.SETTLE, header, batch, is_poll=False)
+                for header, batch in settlements(self._options.group, self.member_id, orders)
+            ]
+        if not polls:
+            return found
         # A lease begins when the broker finds something: the wait must be a small part of it.
-        return Poll(
-            self._options.group,
-            self.member_id,
-            self._upkeep.membership.generation,
-            self._hold.poll_limit(self._options),
-            FETCH_BYTES,
-            min(WAIT_MS, max(self._hold.lease_ms // 4, 1)),
-        )
+        wait_ms = min(WAIT_MS, max(self._hold.lease_ms // 4, 1))
+        limit = self._hold.poll_limit(self._options)
+        about = self._options.group, self.member_id, self._upkeep.membership.generation
+        if len(found) == 1 and self._has_next and self._options.prefetch <= NEXT_PREFETCH_MAX:
+            orders = found[0].orders
+            parts = [order.part for order in orders]
+            header = Next(*about, limit, FETCH_BYTES, wait_ms, parts)
+            return [Asked(Operation.NEXT, header, orders, is_poll=True)]
+        poll = Poll(*about, limit, FETCH_BYTES, wait_ms)
+        return [*found, Asked(Operation.POLL, poll, [], is_poll=True)]
 
-    def _take_polled(self, answer: Answer, asked_s: float) -> bool:
-        """Take what a poll brought; return True if the group has changed meanwhile."""
+    def _take_polled(self, answer: Answer, asked_s: float, orders: Sequence[Order]) -> bool:
+        """Take what a poll brought, and what became of what was settled with it.
+
+        Returns True if the group has changed meanwhile.
+        """
         limit = self._hold.poll_limit(self._options)
         polled = self._hold.take(answer, asked_s=asked_s, limit=limit)
+        if orders:
+            self._hold.answered(orders, polled.settled)
         return polled.generation != self._upkeep.membership.generation
+
+    def _not_settled(self, orders: Sequence[Order], error: GoQueueError) -> None:
+        """Take note that the broker refused a request that settles."""
+        if isinstance(error, UnsupportedError):
+            # An earlier broker: each is said in a request of its own from now on.
+            self._has_next = False
+            self._hold.failed(orders)
+            return
+        is_hopeless = not (error.retryable or isinstance(error, NOT_A_MEMBER))
+        self._hold.failed(orders, error if is_hopeless else None)
 
     def _went_well(self) -> None:
         self._lost_s = None

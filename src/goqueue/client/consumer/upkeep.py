@@ -22,9 +22,10 @@ from goqueue.client.consumer.delivery import Order
 from goqueue.client.consumer.hold import Holdings, Place, settlements
 from goqueue.client.consumer.membership import NOT_A_MEMBER, Membership, places_of
 from goqueue.client.consumer.options import AUTO_ACK_INTERVAL_MS, ConsumerOptions, Refusal
-from goqueue.client.protocol.exchange import BACKOFF_SECONDS, BACKOFF_SECONDS_MAX
+from goqueue.client.protocol.exchange import BACKOFF_SECONDS, BACKOFF_SECONDS_MAX, decode
 from goqueue.wire import group_calls
 from goqueue.wire.packet import Operation
+from goqueue.wire.queue_calls import Settled
 
 TICK_SECONDS_MIN: Final = 0.001
 FLUSH_SECONDS: Final = 0.002
@@ -197,7 +198,7 @@ class Upkeep:
         else:
             self._backoff_s = 0.0
             self._trouble = ""
-            self.hold.answered(orders, answer)
+            self.hold.answered(orders, decode(answer.header, Settled).parts)
 
     def _pause(self, error: GoQueueError) -> None:
         self._trouble = f"; the last try: {error.message}"

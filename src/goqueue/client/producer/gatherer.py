@@ -40,10 +40,9 @@ LAST_AT: Final = _LAST_ROW * FIELDS
 _EXTRAS_MAX: Final = REPEATS_MAX - 90
 """Any message with a ``dedup_id`` may be a repeat, and a batch can name only so many."""
 
-
 _BUSY_ROWS: Final = 256
 _BUSY_SECONDS: Final = 0.001
-"""Whoever has sent so many rows sends the next soon, and cuts the pile; if not, the loop does."""
+"""A thread that sent so many rows sends the next soon, and cuts the pile; if not, the loop does."""
 
 
 class Gatherer:
@@ -80,9 +79,7 @@ class Gatherer:
         self._held = threading.Condition(self._lock)
         self.pile = self.fresh_pile()
         """What messages are added to."""
-        self._is_timer_set = False
-        self._is_submitting = False
-        self._is_due = False
+        self._is_timer_set = self._is_submitting = self._is_due = False
         self._is_elsewhere = False
         """Whether messages are sent from another thread than the loop's."""
         self._has_sealed = False

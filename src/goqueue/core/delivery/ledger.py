@@ -177,8 +177,10 @@ class Ledger:
 
     def first_due_ms(self) -> int | None:
         """Return when something happens by itself: a lease ends or a wait is over."""
-        moments = (self.leases.first_deadline_ms(), self.waiting.first_due_ms())
-        return min((moment for moment in moments if moment is not None), default=None)
+        deadline_ms, due_ms = self.leases.first_deadline_ms(), self.waiting.first_due_ms()
+        if deadline_ms is None or due_ms is None:
+            return due_ms if deadline_ms is None else deadline_ms
+        return min(deadline_ms, due_ms)
 
     def awaits(self, offsets: BitMap64) -> bool:
         """Return True if messages that are due now, or some of them, are news for who waits."""
@@ -255,7 +257,8 @@ class Ledger:
             self.again |= self.unsettled(set_of(event.unread))
         if offsets:
             take_from(self.again, offsets)
-            self.waiting.discard(offsets)
+            if self.waiting.offsets:
+                self.waiting.discard(offsets)
             self.leases.add(
                 event.nonce,
                 Lease(

@@ -25,6 +25,10 @@ class Picker:
     def __repr__(self) -> str:
         return f"<Picker: {self._shares.promoted} promoted>"
 
+    def note_alone(self, *, now_ms: int) -> None:
+        """Take note that messages of the normal lane were taken, and no other has any."""
+        self._shares.note_alone(now_ms=now_ms)
+
     def pick(self, ledger: Ledger, view: View, limit: int, *, now_ms: int) -> Pick:
         """Return the next messages, ``limit`` at most, without taking them yet."""
         if ledger.is_wait_over(now_ms):

@@ -52,7 +52,9 @@ def find_fresh(view: View, lane: int, cursor: int, limit: int, done: BitMap64) -
 
 def find_run(view: View, cursor: int, limit: int, done: BitMap64) -> tuple[int, int] | None:
     """Return the next messages as a half-open range, where nothing but the offset decides."""
-    if view.hidden or view.cancelled or done or any(view.lanes):
+    if view.hidden or view.cancelled or any(view.lanes):
+        return None
+    if done and done.max() >= cursor:
         return None
     return cursor, min(cursor + limit, max(view.end_offset, cursor))
 

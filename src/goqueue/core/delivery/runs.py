@@ -23,6 +23,7 @@ eight bytes, then what each is behind it in four (little-endian)."""
 
 _FIRST: Final = struct.Struct("<q")
 _RUNS_MAX: Final = 16
+_RUN_NUMBERS: Final = 2
 _PREFIX: Final = struct.Struct("<QIII")
 _PART: Final = struct.Struct("<HH")
 _PLACE: Final = struct.Struct("<I")
@@ -254,6 +255,8 @@ def count_of(written: Sequence[int] | bytes) -> int:
     """Return how many offsets there are in either form."""
     if isinstance(written, bytes):
         return (len(written) - _FIRST.size) // 4
+    if len(written) == _RUN_NUMBERS:
+        return written[1] - written[0]
     return sum(written[1::2]) - sum(written[::2])
 
 

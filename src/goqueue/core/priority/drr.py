@@ -31,11 +31,15 @@ class LaneShares:
         self.promoted = 0
         """How often a lane was served because it had waited too long."""
 
+    def note_alone(self, *, now_ms: int) -> None:
+        """Take note that one lane at most has messages: no other waits for service."""
+        self._served_ms = [now_ms] * PRIORITIES
+
     def share(self, available: Sequence[int], limit: int, *, now_ms: int) -> list[Share]:
         """Share out up to ``limit`` places among what is available in each lane."""
         lanes = [lane for lane, ready in enumerate(available) if ready]
         if len(lanes) <= 1:
-            self._served_ms = [now_ms] * PRIORITIES
+            self.note_alone(now_ms=now_ms)
             return [(lane, min(available[lane], limit)) for lane in lanes]
         rest = list(available)
         shares = self._promote(rest, limit, now_ms=now_ms)

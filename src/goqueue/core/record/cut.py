@@ -15,14 +15,17 @@ from pyroaring import BitMap64
 from goqueue.base.errors import CorruptFrameError
 from goqueue.base.ids import Offset
 from goqueue.base.limits import FRAME_HEADER_BYTES
+from goqueue.base.units import NS_PER_US
 from goqueue.core.record.batch import BATCH_OUTLINE, batch_fields, decode_batch, pack_batch
 from goqueue.core.record.frame import (
     BATCH,
     CONTROL,
     HOLE,
     OUTLINE,
+    TOMBSTONE,
     Buffer,
     FrameHeader,
+    encode_frame,
     read_header,
 )
 from goqueue.core.record.repack import ROWS_AS_BATCH_MIN, drafts_in
@@ -93,6 +96,62 @@ def _cut_batch(header: FrameHeader, frame: memoryview, rows: int, keep: BitMap64
         )
         pieces.append(packed.frame(NO_STAMP, offset))
     return pieces
+
+
+class SingleRows:
+    """A batch of keys and values only, of which single messages are wanted as row frames.
+
+    Columns are read where they lie: making a batch of one message takes ten times as long.
+    """
+
+    __slots__ = ("_keys", "_times", "_values")
+
+    def __init__(self, batch: pa.RecordBatch) -> None:
+        self._keys, self._values = map(_texts_of, batch.columns[:2])
+        self._times = memoryview(batch.column("timestamp").buffers()[1]).cast("q")
+
+    def __repr__(self) -> str:
+        return f"<SingleRows of {len(self._times)} times>"
+
+    def frame(self, row: int, offset: Offset) -> bytes | None:
+        """Return a message as a frame; None where that needs headers."""
+        key, value = _text_at(self._keys, row), _text_at(self._values, row)
+        if key is not None and not key:
+            return None
+        return encode_frame(
+            flags=TOMBSTONE if value is None else 0,
+            offset=offset,
+            timestamp_ns=self._times[row] * NS_PER_US,
+            key=key or b"",
+            value=value or b"",
+        )
+
+
+_Texts = tuple[memoryview | None, memoryview, memoryview]
+"""A column of texts: which are there, where each begins, and all of them in a row."""
+
+
+def _texts_of(column: pa.Array) -> _Texts:
+    assert not column.offset, "a column from its beginning"
+    is_there, places, texts = column.buffers()
+    return (
+        None if is_there is None else memoryview(is_there).cast("B"),
+        memoryview(places).cast("i"),
+        memoryview(b"" if texts is None else texts),
+    )
+
+
+def _text_at(column: _Texts, row: int) -> memoryview | None:
+    is_there, places, texts = column
+    if is_there is not None and not is_there[row >> 3] >> (row & 7) & 1:
+        return None
+    return texts[places[row] : places[row + 1]]
+
+
+def row_frame(batch: pa.RecordBatch, row: int, offset: Offset) -> bytes:
+    """Return one message of a batch as a row frame."""
+    (draft,) = drafts_in(batch.slice(row, 1))
+    return encode_row(draft, offset=offset)
 
 
 def rows_at(batch: pa.RecordBatch, rows: np.ndarray) -> pa.RecordBatch:

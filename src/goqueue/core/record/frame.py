@@ -155,8 +155,14 @@ def encode_frame(
     priority: int = PRIORITY_NORMAL,
 ) -> bytes:
     """Lay out one frame."""
-    rest = b"".join((key, value, headers))
-    header = FrameHeader(
-        flags, 0, offset, timestamp_ns, priority, len(key), len(value), len(headers)
+    checked = b"".join(
+        (
+            _CHECKED_HEADER.pack(
+                offset, timestamp_ns, priority, 0, len(key), len(value), len(headers)
+            ),
+            key,
+            value,
+            headers,
+        )
     )
-    return seal_header(header, rest) + rest
+    return _PREFIX.pack(MAGIC, VERSION, flags, crc32c(checked)) + checked

@@ -58,6 +58,8 @@ class HostedGroup:
         connections: Connections,
     ) -> None:
         self.group = group
+        self.name = group.name
+        """What the group is called."""
         self.sessions = Sessions(group)
         self.tally = Tally()
         self.host = MachineHost[Event](state, key_of(group.name), home=group.name, machine=group)
@@ -73,11 +75,6 @@ class HostedGroup:
 
     def __repr__(self) -> str:
         return f"<HostedGroup {self.group!r}>"
-
-    @property
-    def name(self) -> GroupId:
-        """What the group is called."""
-        return self.group.name
 
     @property
     def waiters(self) -> Waiters:
@@ -138,7 +135,8 @@ class HostedGroup:
         if connection and not self._connections.attach(connection, self.name, member):
             return
         self.sessions.touch(member, now_ms=self._clock.monotonic_ms())
-        self._late.discard(member_id)
+        if self._late:
+            self._late.discard(member_id)
 
     def attach(self, member_id: str, connection: int) -> None:
         """Note that a member has a connection, whatever becomes of its request."""

@@ -72,6 +72,11 @@ WORTH_FRACTION: Final = 4
 class Room(Protocol):
     """Memory for what is read, asked for when there is something to read."""
 
+    @property
+    def is_free(self) -> bool:
+        """Whether ``take`` would return without waiting."""
+        ...
+
     async def turn(self) -> None:
         """Return when it is the caller's turn to read much."""
         ...
@@ -87,6 +92,8 @@ class Room(Protocol):
 
 class _NoBudget:
     """All the room in the world."""
+
+    is_free = True
 
     async def turn(self) -> None:
         pass

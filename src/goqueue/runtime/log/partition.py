@@ -139,16 +139,18 @@ class Partition:
         While a segment is being sealed nothing may be appended to it, however small.
         """
         while self.rolling is not None or not self.log.fits(size):
-            if self.rolling is None:
-                self.rolling = asyncio.get_running_loop().create_task(self._roll())
-            await asyncio.shield(self.rolling)
+            await asyncio.shield(self.begin_roll())
 
     async def roll(self) -> None:
         """Begin a new segment, unless there is nothing in the one at hand."""
-        if self.rolling is None and not self.log.is_empty:
+        if self.rolling is not None or not self.log.is_empty:
+            await asyncio.shield(self.begin_roll())
+
+    def begin_roll(self) -> asyncio.Task[None]:
+        """Begin a new segment as soon as nothing is being synced; return what does it."""
+        if self.rolling is None:
             self.rolling = asyncio.get_running_loop().create_task(self._roll())
-        if self.rolling is not None:
-            await asyncio.shield(self.rolling)
+        return self.rolling
 
     async def _roll(self) -> None:
         try:
@@ -195,10 +197,9 @@ class Partition:
                 self.queue.tx.note(frame.transaction, offset, frame.rows)
             offset = Offset(offset + frame.rows)
         self.note_appended(size, len(frames))
-        if is_full and self.rolling is None:
-            self.rolling = asyncio.get_running_loop().create_task(self._roll())
+        if is_full:
             # Its failure is the partition's, which every later append is told.
-            unawaited(self.rolling)
+            unawaited(self.begin_roll())
         return base
 
     def note_appended(self, size: int, count: int) -> None:
@@ -343,8 +344,7 @@ class Partition:
 
     def wake(self) -> None:
         """Tell those who wait that more may be visible."""
-        if self.waiters.futures:
-            self.waiters.wake()
+        self.waiters.wake()
 
     def end_waits(self) -> None:
         """Wake all waiters; later ones do not wait."""

@@ -62,12 +62,9 @@ class Topic:
         ballast: Ballast | None = None,
         gate: AppendGuard | None = None,
     ) -> None:
-        self.record = record
-        self.clock = clock
+        self.record, self.clock = record, clock
         self._producer_ids = producer_ids
-        self._metrics = metrics
-        self._ballast = ballast
-        self._gate = gate
+        self._metrics, self._ballast, self._gate = metrics, ballast, gate
         self.meter = metrics.meter(record.name)
         self.small = SmallRequests(self)
         self.partitions = opening.finish()

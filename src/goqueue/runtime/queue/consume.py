@@ -5,10 +5,6 @@ import contextlib
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
-
-import msgspec
-from pyroaring import BitMap64
 
 from goqueue.base.deeds import Deed
 from goqueue.base.errors import (
@@ -26,8 +22,7 @@ from goqueue.base.ids import Offset, PartitionId, TopicName, TopicPartition
 from goqueue.core.decision import Decision
 from goqueue.core.delivery import events, settle
 from goqueue.core.delivery.events import Event
-from goqueue.core.delivery.runs import Written
-from goqueue.core.delivery.settle import Claim, Policy, Refused, Settled
+from goqueue.core.delivery.settle import Refused, Settled
 from goqueue.core.offset_sets import each
 from goqueue.observability.consumer_metrics import ConsumerMetrics, Settlements
 from goqueue.observability.metrics import Metrics
@@ -38,33 +33,11 @@ from goqueue.runtime.log.topic import Topic
 from goqueue.runtime.machine import StateJournal
 from goqueue.runtime.queue.gauges import consumer_metrics
 from goqueue.runtime.queue.hosted_ledger import HostedLedger
+from goqueue.runtime.queue.leasing import Leased
 from goqueue.runtime.queue.ledgers import Ledgers
-from goqueue.runtime.queue.polling import Polled, Polling
+from goqueue.runtime.queue.polling import Polling, PollLimits, pending
 from goqueue.runtime.queue.progress import Progress, look_at_oldest, progress_of
-
-
-class Settlement(msgspec.Struct, frozen=True, kw_only=True):
-    """Messages under one lease and what is to become of them."""
-
-    partition: TopicPartition
-    nonce: int
-    verb: str
-    offsets: BitMap64
-    written: Written | None = None
-    """The same offsets as they came, if they did."""
-    reason: str = ""
-    delay_ms: int | None = None
-    extension_ms: int | None = None
-
-
-class Settling(NamedTuple):
-    """Settlements that were decided and written, and what they wait for."""
-
-    outcomes: list[Settled]
-    durable: asyncio.Future[None] | None
-    """Done when the disk has them; None where nothing was changed."""
-    tell: Callable[[], None]
-    """Count them, once they are answered."""
+from goqueue.runtime.queue.settlements import ACK, Next, Settlement, Settling, acked, decide
 
 
 class Consumption:
@@ -89,6 +62,7 @@ class Consumption:
             state, topics, groups, self.ledgers, clock=clock, metrics=self.metrics
         )
         self.poll, self.poll_ready = self._polling.poll, self._polling.poll_ready
+        self.begin_poll, self.finish_poll = self._polling.begin, self._polling.finish
         self.before_reset: Callable[[str], Awaitable[None]] = _nothing
         """What must be over before a group is put elsewhere."""
         groups.watch(self._hear)
@@ -108,9 +82,9 @@ class Consumption:
         self.ledgers.forget_topic(topic.record.name)
         self._polling.forget_topic(topic)
 
-    def give_back(self, group: str, polled: Polled) -> None:
+    def give_back(self, group: str, parts: Sequence[Leased]) -> None:
         """Take back what was leased for somebody who will never hear of it."""
-        self._polling.give_back(group, polled.parts)
+        self._polling.give_back(group, parts)
 
     # Settling.
 
@@ -129,7 +103,8 @@ class Consumption:
         """
         assert grant.deed is Deed.SETTLE, "a grant to settle"
         started = time.perf_counter()
-        outcomes, is_changed = self._settle(grant, group, member, parts)
+        self._hear_of(grant, group, member)
+        outcomes, is_changed = self._settle(group, parts)
         if is_changed:
             await self._state.settle(group, is_alone=is_alone)
         self._count(group, parts, outcomes, started)
@@ -141,18 +116,66 @@ class Consumption:
         """Settle what a member holds; nobody may be told before it is durable."""
         assert grant.deed is Deed.SETTLE, "a grant to settle"
         started = time.perf_counter()
-        outcomes, is_changed = self._settle(grant, group, member, parts)
+        self._hear_of(grant, group, member)
+        outcomes, is_changed = self._settle(group, parts)
         durable = self._state.durable(group) if is_changed else None
         return Settling(outcomes, durable, partial(self._count, group, parts, outcomes, started))
 
-    def _settle(
-        self, grant: Grant, group: str, member: str | None, parts: Sequence[Settlement]
-    ) -> tuple[list[Settled], bool]:
-        """Decide and write; tell whether there is anything to make durable."""
+    async def begin_next(
+        self,
+        grant: Grant,
+        group: str,
+        member: str,
+        parts: Sequence[Settlement],
+        demand: PollLimits,
+        generation: int | None = None,
+    ) -> Next:
+        """Settle what a member holds and lease what is ready then; one sync for both.
+
+        It waits for messages only where nothing is settled: an ack is answered at once. Should the
+        poll fail, settlements are answered all the same, and the next poll meets the same error.
+        """
+        assert grant.deed is Deed.NEXT, "a grant to settle and poll"
+        started = time.perf_counter()
+        hosted = self._polling.enter(grant, group, member, generation)
+        poll = pending(hosted, member, generation, demand)
+        ack = self._only_ack(group, parts)
+        if ack is not None and self._polling.lease_at_once(poll, [(ack[0], ack[1].events)]):
+            outcomes, is_changed = [ack[1].reply], True
+            self._polling.await_disk(poll)
+        else:
+            outcomes, is_changed = self._settle(group, parts)
+            try:
+                await self._polling.lease(poll, wait_ms=0 if parts else demand.wait_ms)
+            except GoQueueError:
+                if not is_changed:
+                    raise
+                poll = pending(hosted, member, None, demand)
+        durable = self._state.durable(group) if is_changed and poll.ready is None else None
+        tell = partial(self._count, group, parts, outcomes, started)
+        return Next(Settling(outcomes, durable, tell), poll)
+
+    def _only_ack(
+        self, group: str, parts: Sequence[Settlement]
+    ) -> tuple[HostedLedger, Decision[Event, Settled]] | None:
+        """Return the decision about a single ack; None where there is more to decide."""
+        if len(parts) != 1 or parts[0].verb != ACK:
+            return None
+        hosted = self.ledgers.of(group).get(parts[0].partition)
+        if hosted is None or hosted.ledger.keys is not None or not hosted.has_room():
+            return None
+        decision = acked(hosted.ledger, parts[0], now_ms=self._clock.monotonic_ms())
+        return (hosted, decision) if decision.events else None
+
+    def _hear_of(self, grant: Grant, group: str, member: str | None) -> None:
+        """Take note that a member settles, if it is one."""
         if member is not None:
             hosted_group = self._groups.get(group)
             if member in hosted_group.members:
                 hosted_group.touch(member, grant.caller.connection)
+
+    def _settle(self, group: str, parts: Sequence[Settlement]) -> tuple[list[Settled], bool]:
+        """Decide and write; tell whether there is anything to make durable."""
         policy = self.ledgers.policy(group)
         ledgers = self.ledgers.of(group)
         outcomes: list[Settled] = []
@@ -162,7 +185,7 @@ class Consumption:
             if hosted is None:
                 outcomes.append(Settled(self.refuse(part)))
                 continue
-            decision = self._decide(hosted, part, policy)
+            decision = decide(hosted.ledger, part, policy, hosted.moment())
             hosted.commit(decision.events)
             is_changed = is_changed or bool(decision.events)
             outcomes.append(decision.reply)
@@ -216,35 +239,6 @@ class Consumption:
             if offset > hosted.ledger.committed:
                 hosted.commit(settle.commit(hosted.ledger, Offset(offset)).events)
         return {group} if offsets else set()
-
-    def _decide(
-        self, hosted: HostedLedger, part: Settlement, policy: Policy
-    ) -> Decision[Event, Settled]:
-        claim = Claim(part.nonce, part.offsets, part.written)
-        moment = hosted.moment()
-        match part.verb:
-            case "ack":
-                return settle.ack(hosted.ledger, claim, now_ms=moment.now_ms)
-            case "nack":
-                return settle.nack(
-                    hosted.ledger,
-                    claim,
-                    policy,
-                    moment,
-                    error=part.reason,
-                    delay_ms=part.delay_ms,
-                )
-            case "reject":
-                return settle.reject(hosted.ledger, claim, moment, error=part.reason)
-            case "extend":
-                lease_ms = part.extension_ms
-                if lease_ms is None:
-                    raise InvalidRequestError("extension_ms: must be positive")
-                return settle.extend(hosted.ledger, claim, now_ms=moment.now_ms, lease_ms=lease_ms)
-            case "release":
-                return settle.release(hosted.ledger, claim, moment)
-            case _:
-                raise InvalidRequestError("verb: must be one of ack, nack, reject, extend, release")
 
     async def commit_offsets(
         self,

@@ -23,6 +23,7 @@ from goqueue.core.delivery.runs import (
 from goqueue.core.record.batch import pack_batch
 from goqueue.core.record.cut import alone, cut_frames, rows_at, slice_bytes, times_in
 from goqueue.core.record.frame import Buffer
+from goqueue.core.record.repack import ROWS_AS_BATCH_MIN
 from goqueue.core.record.row import Row
 from goqueue.core.record.stamp import NO_STAMP
 from goqueue.runtime.log.partition import Partition
@@ -131,6 +132,7 @@ class PickReader:
         self._pick = pick
         self._wanted = array_of(pick.offsets)
         self._first = int(self._wanted[0])
+        self._is_small = len(self._wanted) < ROWS_AS_BATCH_MIN
         self._is_run = int(self._wanted[-1]) - self._first + 1 == len(self._wanted)
         self._left = bytes_max
         self._oldest_us = 0
@@ -169,9 +171,12 @@ class PickReader:
 
     async def _read_piece(self, offset: Offset, end: Offset) -> Offset:
         size = min(self._left, READ_BYTES_MIN + (end - offset) * self._message_bytes)
-        piece = await self._recent.read(self._partition, offset, end_offset=end, bytes_max=size)
-        is_left = False
-        for stored in piece.frames:
+        # Who wants few messages will want those behind them next.
+        until = self._partition.visible_offset if self._is_small else end
+        piece = await self._recent.read(self._partition, offset, end_offset=until, bytes_max=size)
+        frames = piece.between(offset, end)
+        is_left = len(frames) < len(piece.frames)
+        for stored in frames:
             if stored.is_message:
                 is_left |= not self._take(stored)
         if is_left:
@@ -211,6 +216,8 @@ class PickReader:
         offset, rows = stored.header.offset, stored.rows
         if len(here) * WHOLE_SHARE >= rows and self._is_clear(offset, rows):
             pieces: Sequence[Buffer] = [stored.frame]
+        elif self._is_small and stored.header.is_batch:
+            pieces = [stored.row(one) for one in here.tolist()]
         elif (size := self._gathered.take(stored, here)) is not None:
             self._left -= size
             return

@@ -12,6 +12,7 @@ from pyroaring import BitMap64
 
 from goqueue.base.errors import GoQueueError, GroupNotFoundError
 from goqueue.base.ids import GroupId, Offset
+from goqueue.base.limits import FAILING_MESSAGES_MAX
 from goqueue.core.delivery import events
 from goqueue.core.delivery.events import Event
 from goqueue.core.delivery.ledger import Ledger
@@ -20,11 +21,12 @@ from goqueue.core.delivery.picker import Picker
 from goqueue.core.delivery.picking import Pick
 from goqueue.core.delivery.settle import Moment, brief
 from goqueue.core.delivery.view import View
+from goqueue.core.record.frame import PRIORITY_NORMAL
 from goqueue.observability.events import LogEvent
 from goqueue.observability.logging import get_logger
 from goqueue.runtime.clock import Clock
 from goqueue.runtime.log.partition import Partition
-from goqueue.runtime.machine import UNLOADED, MachineHost, StateJournal, Waiters
+from goqueue.runtime.machine import UNLOADED, MachineHost, StateJournal, Waiters, commit_all
 from goqueue.runtime.message_counts import count_between
 
 KEY_PREFIX = "delivery/"
@@ -59,6 +61,7 @@ class HostedLedger:
         self.partition = partition
         self.ledger = ledger
         self.host = MachineHost[Event](state, key, home=group, machine=ledger)
+        self.state = state
         self._clock = clock
         self._tell = tell
         self._picker = Picker(now_ms=clock.monotonic_ms())
@@ -111,6 +114,51 @@ class HostedLedger:
         now_ms = self._clock.monotonic_ms()
         return self._picker.pick(self.ledger, self.view(), limit, now_ms=now_ms)
 
+    def next_plain(self) -> Offset | bool:
+        """Return the next message where nothing but the offset decides.
+
+        That is so where nothing is delayed, cancelled, urgent, in a transaction or given back, and
+        nobody is reading. True means that there is no message, False that more decides.
+        """
+        ledger, partition = self.ledger, self.partition
+        is_special = (
+            ledger.keys is not None
+            or self.turn.locked()
+            or self.host.closed is not None
+            or partition.settings.message_ttl_ms
+            or partition.queue.has_special
+            or ledger.again
+            or ledger.is_wait_over(self._clock.monotonic_ms())
+            or len(ledger.histories.offsets) > FAILING_MESSAGES_MAX
+            or partition.log.start_offset > ledger.committed
+        )
+        if is_special:
+            return False
+        cursors, end = ledger.cursors, partition.visible_offset
+        cursor = max(cursors[PRIORITY_NORMAL], ledger.committed)
+        if ledger.done and ledger.done.max() >= cursor:
+            return False
+        return Offset(cursor) if cursor < end else min(cursors) >= end
+
+    def leased_plain(
+        self, nonce: int, member: str, order: list[int], *, lease_ms: int
+    ) -> events.Leased:
+        """Decide the lease of the message that ``next_plain`` returned, in the same step."""
+        now_ms, at_ms = self.moment()
+        self._picker.note_alone(now_ms=now_ms)
+        end = self.partition.visible_offset
+        cursors = [max(cursor, end) for cursor in self.ledger.cursors]
+        cursors[PRIORITY_NORMAL] = order[1]
+        return events.Leased(
+            offsets=order,
+            nonce=nonce,
+            member=member,
+            deadline_ms=now_ms + lease_ms,
+            lease_ms=lease_ms,
+            at_ms=at_ms,
+            cursors=tuple(cursors),
+        )
+
     def moment(self) -> Moment:
         """Return the time on both clocks."""
         return Moment(self._clock.monotonic_ms(), self._clock.now_ms())
@@ -121,15 +169,24 @@ class HostedLedger:
         """Write events and make them true; ``durable`` tells when the disk has them."""
         if not found:
             return
-        members = self._members_of(found)
-        self.host.commit(found, stored=[brief(self.ledger, event) for event in found])
+        members = self.members_of(found)
+        ledger = self.ledger
+        self.host.commit(found, stored=[brief(ledger, event) for event in found])
+        self.note_committed(found, members)
+
+    def has_room(self) -> bool:
+        """Return True if ``commit_together`` may write events of this ledger."""
+        return self.state.has_room(self.host.key, home=self.group)
+
+    def note_committed(self, found: Sequence[Event], members: set[str]) -> None:
+        """Tell of events that have just become true."""
         for event in found:
-            if isinstance(event, events.Acked):
+            if type(event) is events.Acked:
                 self.partition.queue.count_consumed(event.offsets)
         self.changed_ms = self._clock.now_ms()
         self._tell(self, found, members)
 
-    def _members_of(self, found: Sequence[Event]) -> set[str]:
+    def members_of(self, found: Sequence[Event]) -> set[str]:
         """Return whose leases are about to end, all or in part."""
         members: set[str] = set()
         for event in found:
@@ -224,3 +281,24 @@ class HostedLedger:
         if self.oldest is None or self.oldest[0] != self.first_unsettled():
             return 0
         return max(now_ms - self.oldest[1], 0)
+
+
+Change = tuple[HostedLedger, Sequence[Event]]
+"""A ledger and what is about to happen to it."""
+
+
+def commit_together(changes: Sequence[Change]) -> None:
+    """Write events of ledgers of one group in one write and make them true, or raise.
+
+    Each ledger has room for them; what is decided of one does not depend on the others.
+    """
+    state = changes[0][0].state
+    members = [hosted.members_of(found) for hosted, found in changes]
+    stored = [[brief(hosted.ledger, event) for event in found] for hosted, found in changes]
+    commit_all(
+        state,
+        [(hosted.host, found) for hosted, found in changes],
+        stored=stored,
+    )
+    for (hosted, found), ended in zip(changes, members, strict=True):
+        hosted.note_committed(found, ended)

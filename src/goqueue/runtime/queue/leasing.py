@@ -36,12 +36,21 @@ from goqueue.core.record.frame import Buffer
 from goqueue.runtime.clock import Clock
 from goqueue.runtime.groups.hosted_group import HostedGroup
 from goqueue.runtime.log.partition import Partition
-from goqueue.runtime.queue.delivery_read import FoundMessages, GatheredRows, PickReader, read_keys
-from goqueue.runtime.queue.hosted_ledger import HostedLedger
+from goqueue.runtime.queue.delivery_read import (
+    WHOLE_SHARE,
+    FoundMessages,
+    GatheredRows,
+    PickReader,
+    read_keys,
+)
+from goqueue.runtime.queue.hosted_ledger import Change, HostedLedger, commit_together
 from goqueue.runtime.queue.ledgers import Ledgers
 from goqueue.runtime.queue.recent_pieces import RecentPieces
 
 NONCE_BYTES: Final = 8
+NONCES_MADE: Final = 64
+NO_NONCE: Final = 0
+"""Where cursors moved and nothing is leased."""
 TRIES_MAX: Final = 8
 """How often is picked again when everything picked turned out to be no message."""
 
@@ -110,19 +119,29 @@ class _Chosen(NamedTuple):
     """Whether trying again would bring nothing, if nothing is kept."""
 
 
-def _random_nonce() -> int:
-    return int.from_bytes(secrets.token_bytes(NONCE_BYTES), "big")
+class _Nonces:
+    """Random numbers, made many at a time: asking the system costs more than a lease."""
+
+    def __init__(self) -> None:
+        self._made: list[int] = []
+
+    def __call__(self) -> int:
+        """Return a number nobody can guess."""
+        if not self._made:
+            some = memoryview(secrets.token_bytes(NONCE_BYTES * NONCES_MADE))
+            self._made = some.cast("Q").tolist()
+        return self._made.pop()
 
 
 class Leasing:
     """Leases messages to members."""
 
     def __init__(
-        self, ledgers: Ledgers, *, clock: Clock, nonce: Callable[[], int] = _random_nonce
+        self, ledgers: Ledgers, *, clock: Clock, nonce: Callable[[], int] | None = None
     ) -> None:
         self._ledgers = ledgers
         self._clock = clock
-        self._nonce = nonce
+        self._nonce = nonce or _Nonces()
         self._recent = RecentPieces(RECENT_BYTES_MAX)
 
     def __repr__(self) -> str:
@@ -135,10 +154,9 @@ class Leasing:
 
     def room(self, wish: LeaseRequest) -> int:
         """Return how many more messages a member may hold, what it asked for at most."""
-        held = sum(
-            hosted.ledger.leases.in_flight(wish.member)
-            for hosted in self._ledgers.of(wish.group.name).values()
-        )
+        member, held = wish.member, 0
+        for hosted in self._ledgers.of(wish.group.name).values():
+            held += hosted.ledger.leases.in_flight(member)
         return min(wish.limit, wish.group.options.max_in_flight - held)
 
     async def lease(self, hosted: HostedLedger, wish: LeaseRequest) -> Leased | None:
@@ -160,6 +178,40 @@ class Leasing:
                     return None
         return None
 
+    def find_one(self, hosted: HostedLedger) -> tuple[Offset, Buffer] | bool:
+        """Return the next message where nothing but its offset decides and it is at hand.
+
+        True means that there is none, False that the general way must find out.
+        """
+        offset = hosted.next_plain()
+        if isinstance(offset, bool):
+            return offset
+        piece = self._recent.find(hosted.partition, offset)
+        if piece is None:
+            return False
+        (stored,) = piece.between(offset, offset + 1)
+        if not stored.is_message or offset >= stored.header.offset + stored.rows:
+            return False
+        frame = stored.frame if stored.rows <= WHOLE_SHARE else stored.row(offset)
+        return offset, frame
+
+    def lease_one(
+        self,
+        hosted: HostedLedger,
+        found: tuple[Offset, Buffer],
+        wish: LeaseRequest,
+        before: Sequence[Change],
+    ) -> Leased:
+        """Lease what ``find_one`` returned in this step, behind other changes of the group."""
+        offset, frame = found
+        nonce, order = self._nonce(), [int(offset), offset + 1]
+        lease_ms = wish.group.options.visibility_timeout_ms
+        leased = hosted.leased_plain(nonce, wish.member, order, lease_ms=lease_ms)
+        commit_together([*before, (hosted, (leased,))])
+        self._ledgers.remember(nonce, hosted)
+        traced, tag = _traces(hosted, nonce)
+        return Leased(hosted.partition.name, nonce, [frame], order, {}, None, traced, tag)
+
     async def _find(
         self, hosted: HostedLedger, wish: LeaseRequest
     ) -> tuple[Pick, FoundMessages] | bool:
@@ -173,7 +225,8 @@ class Leasing:
         resets = ledger.resets
         try:
             hosted.keep_up()
-            await self._look_ahead(hosted, wish.limit)
+            if ledger.keys is not None:
+                await self._look_ahead(hosted, wish.limit)
             pick = hosted.pick(wish.limit)
             if ledger.keys is not None and not pick.offsets and not pick.cancelled:
                 return True
@@ -199,9 +252,8 @@ class Leasing:
             order, kept = written_in(line), set_from(np.sort(line))
         moment = hosted.moment()
         lease_ms = wish.group.options.visibility_timeout_ms
-        terms = LeaseTerms(
-            self._nonce(), wish.member, moment.now_ms + lease_ms, lease_ms, moment.at_ms
-        )
+        nonce = self._nonce() if kept else NO_NONCE
+        terms = LeaseTerms(nonce, wish.member, moment.now_ms + lease_ms, lease_ms, moment.at_ms)
         decision = ledger.lease(
             pick, kept, terms, hosted.view(), gone=found.gone, expired=found.expired
         )

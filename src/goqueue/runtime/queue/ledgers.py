@@ -276,31 +276,33 @@ class Ledgers:
 
     # What time brings.
 
-    def watch_room(self, group: str, member: str) -> asyncio.Future[None]:
-        """Return a future that is done when a member holds fewer messages."""
-        return self._rooms.setdefault((group, member), Waiters()).watch()
+    def listen_for_room(self, group: str, member: str, listener: Callable[[], None]) -> None:
+        """Call somebody whenever a member holds fewer messages."""
+        self._rooms.setdefault((group, member), Waiters()).listen(listener)
 
-    def unwatch_room(self, group: str, member: str, future: asyncio.Future[None]) -> None:
-        """Stop waiting."""
+    def unlisten_for_room(self, group: str, member: str, listener: Callable[[], None]) -> None:
+        """Stop calling."""
         waiting = self._rooms.get((group, member))
         if waiting is not None:
-            waiting.unwatch(future)
+            waiting.unlisten(listener)
             if not waiting:
                 del self._rooms[(group, member)]
 
     def _note(self, hosted: HostedLedger, found: Sequence[Event], members: set[str]) -> None:
         """Act on what was just committed to a ledger."""
-        trace_events(hosted, found)
-        self._count(found)
+        if hosted.partition.trace is not None:
+            trace_events(hosted, found)
         self._watch_time(hosted)
-        by_key = hosted.ledger.keys is not None
-        if any(_makes_ready(event, by_key=by_key) for event in found):
+        kinds = {type(event) for event in found}
+        if kinds & (_FREEING if hosted.ledger.keys is None else _FREEING_BY_KEY):
             hosted.wake()
-        for member in sorted(members):
+        if kinds & _COUNTED:
+            self._count(found)
+        for member in sorted(members) if self._rooms else ():
             waiting = self._rooms.get((hosted.group, member))
             if waiting is not None:
                 waiting.wake()
-        if any(isinstance(event, events.Doomed) for event in found):
+        if events.Doomed in kinds:
             self._on_doomed(hosted)
 
     def _count(self, found: Sequence[Event]) -> None:
@@ -386,10 +388,10 @@ class Ledgers:
             self._metrics.expired(hosted.group, hosted.partition.name.topic, decision.reply)
 
 
-def _makes_ready(event: Event, *, by_key: bool) -> bool:
-    """Tell whether an event may have made messages ready for somebody who waits."""
-    if isinstance(event, events.Leased | events.Extended | events.Doomed | events.MoveBegun):
-        return False
-    if isinstance(event, events.Acked | events.Dropped | events.Moved | events.Held):
-        return by_key
-    return True
+_FREEING: Final = frozenset(
+    {events.Returned, events.Spared, events.HoldEnded, events.Reset, events.Restored}
+)
+"""Events that may have made messages ready for somebody who waits."""
+_FREEING_BY_KEY: Final = _FREEING | {events.Acked, events.Dropped, events.Moved, events.Held}
+"""The same where the next message of a key waits for the one before."""
+_COUNTED: Final = frozenset({events.Doomed, events.Returned})

@@ -3,25 +3,31 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 from goqueue.base.deeds import Deed
 from goqueue.base.errors import GoQueueError
+from goqueue.base.fast_path import fast_path
 from goqueue.base.grant import Grant
 from goqueue.base.ids import GroupId, TopicName
+from goqueue.base.started import Started
 from goqueue.core.delivery import settle
-from goqueue.core.delivery.runs import set_of
+from goqueue.core.delivery.events import Acked
+from goqueue.core.delivery.runs import count_of, set_of
 from goqueue.observability.consumer_metrics import ConsumerMetrics
 from goqueue.runtime.clock import Clock
 from goqueue.runtime.groups.groups import Groups
 from goqueue.runtime.groups.hosted_group import HostedGroup
 from goqueue.runtime.log.fetch import BOUNDLESS, Room
 from goqueue.runtime.log.topic import Topic
-from goqueue.runtime.machine import StateJournal, Waiters
-from goqueue.runtime.queue.hosted_ledger import HostedLedger
+from goqueue.runtime.machine import StateJournal
+from goqueue.runtime.queue.hosted_ledger import Change, HostedLedger, commit_together
 from goqueue.runtime.queue.leasing import Leased, LeaseRequest, Leasing
 from goqueue.runtime.queue.ledgers import Ledgers
+from goqueue.runtime.queue.waiting_polls import PendingPoll, WaitingPolls
+
+_POLLING: Final = (Deed.POLL, Deed.NEXT)
 
 
 class Polled(NamedTuple):
@@ -65,6 +71,13 @@ class Polling:
         self._acked_ms: dict[tuple[GroupId, str], int] = {}
         # Held by a member's poll while it leases: what it is told comes in the order of leases.
         self._lines: dict[tuple[GroupId, str], asyncio.Lock] = {}
+        self._waiting = WaitingPolls(
+            ledgers,
+            ledgers_of=self._open_all,
+            attempt=self._poll_once,
+            durable=state.durable,
+            give_back=self.give_back,
+        )
 
     def __repr__(self) -> str:
         return f"<Polling of {self._ledgers!r}>"
@@ -88,19 +101,87 @@ class Polling:
         self, grant: Grant, group: str, member: str, generation: int | None, demand: PollLimits
     ) -> Polled:
         """Lease what is ready to a member, waiting a while for something to be."""
-        started = time.perf_counter()
-        hosted = self._enter(grant, group, member, generation)
-        parts: list[Leased] = []
+        poll = await self.begin(grant, group, member, generation, demand)
+        if poll.ready is not None:
+            try:
+                await poll.ready
+            except BaseException:
+                self.give_back(group, poll.parts)
+                raise
+        return self.finish(poll)
+
+    def begin(
+        self, grant: Grant, group: str, member: str, generation: int | None, demand: PollLimits
+    ) -> Coroutine[Any, Any, PendingPoll]:
+        """Lease what is ready to a member; where nothing is, the poll waits without a task.
+
+        Nobody may be told before the poll is ready. Who gives it up gives back what it leased.
+        """
+        hosted = self.enter(grant, group, member, generation)
+        poll = pending(hosted, member, generation, demand)
+        return self.lease(poll, wait_ms=demand.wait_ms)
+
+    async def lease(self, poll: PendingPoll, *, wait_ms: int) -> PendingPoll:
+        """Do the same for a poll that was admitted; return it."""
+        is_tried = self.lease_at_once(poll)
         try:
-            await self._poll_once(hosted, member, demand, parts)
-            if not parts and demand.wait_ms > 0:
-                await self._wait(hosted, member, generation, demand, parts)
-            if parts:
-                await self._state.settle(group, is_alone=False)
+            if not is_tried:
+                attempt = Started(self._poll_once(poll))
+                is_tried = attempt.is_done
+                if not is_tried:
+                    await attempt
+            if poll.parts:
+                self.await_disk(poll)
+            elif wait_ms > 0 and self._ledgers.is_waited_for:
+                self._waiting.add(poll, wait_ms=wait_ms, is_tried=is_tried)
         except BaseException:
-            self.give_back(group, parts)
+            self.give_back(poll.group.name, poll.parts)
             raise
-        return self._polled(hosted, parts, started)
+        return poll
+
+    @fast_path(of="Polling._poll_once", bench="jobs", test="tests/transport/test_fast_requests.py")
+    def lease_at_once(self, poll: PendingPoll, before: Sequence[Change] = ()) -> bool:
+        """Lease one message that is at hand, behind other changes of the group, in one write.
+
+        Return False if nothing was done: it is one for the general way.
+        """
+        group, member = poll.group, poll.member
+        wish = LeaseRequest(group, member, 1, poll.bytes_max)
+        ledgers = self._open_all(group, member)
+        if not ledgers or not self._is_plain(poll, wish, before):
+            return False
+        turn = self._turns.get((group.name, member), 0) if len(ledgers) > 1 else 0
+        for place in range(turn, turn + len(ledgers)):
+            hosted = ledgers[place % len(ledgers)]
+            found = self._leasing.find_one(hosted)
+            if found is True:
+                continue
+            if found is False or not hosted.has_room():
+                return False
+            poll.parts.append(self._leasing.lease_one(hosted, found, wish, before))
+            poll.room.keep(poll.parts[0].size)
+            break
+        else:
+            if before:
+                commit_together(before)
+        if len(ledgers) > 1:
+            self._turns[group.name, member] = turn % len(ledgers) + 1
+        return True
+
+    def await_disk(self, poll: PendingPoll) -> None:
+        """Let a poll be answered when what was written for it is durable."""
+        try:
+            poll.ready = self._state.durable(poll.group.name)
+        except GoQueueError:
+            self.give_back(poll.group.name, poll.parts)
+            raise
+
+    def _is_plain(self, poll: PendingPoll, wish: LeaseRequest, before: Sequence[Change]) -> bool:
+        """Return True if a poll for one message has to wait for nothing else."""
+        line = self._lines.get((poll.group.name, poll.member))
+        if poll.limit != 1 or line is None or line.locked() or not poll.room.is_free:
+            return False
+        return self._leasing.room(wish) > 0 or _freed_by(before, poll.member) > 0
 
     async def poll_ready(
         self, grant: Grant, group: str, member: str, generation: int | None, demand: PollLimits
@@ -109,23 +190,22 @@ class Polling:
 
         For members that ask for one thing at a time, and wait for it: nothing comes meanwhile.
         """
-        started = time.perf_counter()
-        hosted = self._enter(grant, group, member, generation)
-        parts: list[Leased] = []
+        hosted = self.enter(grant, group, member, generation)
+        poll = pending(hosted, member, generation, demand)
         try:
-            await self._poll_once(hosted, member, demand, parts)
-            if not parts and demand.wait_ms > 0:
+            await self._poll_once(poll)
+            if not poll.parts and demand.wait_ms > 0:
                 return None
-            if parts:
+            if poll.parts:
                 await self._state.settle(group, is_alone=True)
         except BaseException:
-            self.give_back(group, parts)
+            self.give_back(group, poll.parts)
             raise
-        return self._polled(hosted, parts, started)
+        return self.finish(poll)
 
-    def _enter(self, grant: Grant, group: str, member: str, generation: int | None) -> HostedGroup:
+    def enter(self, grant: Grant, group: str, member: str, generation: int | None) -> HostedGroup:
         """Return the group of a member that polls, or raise; it was heard of."""
-        assert grant.deed is Deed.POLL, "a grant to poll"
+        assert grant.deed in _POLLING, "a grant to poll"
         hosted = self._groups.get(group)
         hosted.check_member(member, generation)
         hosted.touch(member, grant.caller.connection)
@@ -133,11 +213,13 @@ class Polling:
             self._auto_commit(hosted, member)
         return hosted
 
-    def _polled(self, group: HostedGroup, parts: list[Leased], started: float) -> Polled:
+    def finish(self, poll: PendingPoll) -> Polled:
+        """Return what a poll brought, once it is ready."""
         # Counted when the answer has left, and before anybody else is listened to.
-        seconds = time.perf_counter() - started
-        asyncio.get_running_loop().call_soon(self._count, group, parts, seconds)
-        return Polled(group.generation, group.options.visibility_timeout_ms, parts)
+        seconds = time.perf_counter() - poll.started_s
+        group = poll.group
+        asyncio.get_running_loop().call_soon(self._count, group, poll.parts, seconds)
+        return Polled(group.generation, group.options.visibility_timeout_ms, poll.parts)
 
     def _count(self, group: HostedGroup, parts: Sequence[Leased], seconds: float) -> None:
         """Count a poll; what was deleted meanwhile gets no new series."""
@@ -171,36 +253,6 @@ class Polling:
                 hosted.commit(settle.release(hosted.ledger, claim, hosted.moment()).events)
                 hosted.wake()
 
-    async def _wait(
-        self,
-        group: HostedGroup,
-        member: str,
-        generation: int | None,
-        demand: PollLimits,
-        parts: list[Leased],
-    ) -> None:
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + demand.wait_ms / 1_000
-        while self._ledgers.is_waited_for:
-            ledgers = self._open_all(group, member)
-            mine = [(waiters, waiters.watch()) for waiters in _news_of(group, ledgers)]
-            logs = [(hosted.partition, hosted.partition.watch()) for hosted in ledgers]
-            room = self._ledgers.watch_room(group.name, member)
-            watches = [room, *(watch for _, watch in mine), *(watch for _, watch in logs)]
-            try:
-                await self._poll_once(group, member, demand, parts)
-                left = deadline - loop.time()
-                if parts or left <= 0:
-                    return
-                await asyncio.wait(watches, timeout=left, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                self._ledgers.unwatch_room(group.name, member, room)
-                for waiters, watch in mine:
-                    waiters.unwatch(watch)
-                for partition, watch in logs:
-                    partition.unwatch(watch)
-            group.check_member(member, generation)
-
     def _open_all(self, group: HostedGroup, member: str) -> list[HostedLedger]:
         partitions = group.partitions_of(member)
         ledgers: list[HostedLedger] = []
@@ -210,26 +262,33 @@ class Polling:
                 ledgers.append(self._ledgers.open(group.name, group.options, name))
         return ledgers
 
-    async def _poll_once(
-        self, group: HostedGroup, member: str, demand: PollLimits, parts: list[Leased]
-    ) -> None:
+    async def _poll_once(self, poll: PendingPoll, spent: set[HostedLedger] | None = None) -> None:
+        """Lease what is ready; ``spent`` are ledgers known to be empty, and learns of others."""
+        group, member = poll.group, poll.member
         # Nothing is remembered for one that is gone and forgotten.
         group.check_member(member)
-        async with self._lines.setdefault((group.name, member), asyncio.Lock()):
+        line = self._lines.get((group.name, member))
+        if line is None:
+            line = self._lines[group.name, member] = asyncio.Lock()
+        async with line:
             ledgers = self._open_all(group, member)
-            bytes_max = await demand.room.take(demand.bytes_max)
-            wish = LeaseRequest(group, member, demand.limit, bytes_max)
+            bytes_max = await poll.room.take(poll.bytes_max)
+            wish = LeaseRequest(group, member, poll.limit, bytes_max)
             wish = wish._replace(limit=self._leasing.room(wish))
             for hosted in self._in_turn(group.name, member, ledgers):
                 if wish.limit <= 0 or wish.bytes_max <= 0:
                     break
+                if spent is not None and hosted in spent:
+                    continue
                 leased = await self._leasing.lease(hosted, wish)
                 if leased is not None:
-                    parts.append(leased)
+                    poll.parts.append(leased)
                     wish = wish._replace(
                         limit=wish.limit - leased.rows, bytes_max=wish.bytes_max - leased.size
                     )
-        demand.room.keep(sum(part.size for part in parts))
+                elif spent is not None:
+                    spent.add(hosted)
+        poll.room.keep(sum([part.size for part in poll.parts]))
 
     def _in_turn(
         self, group: GroupId, member: str, ledgers: list[HostedLedger]
@@ -243,6 +302,21 @@ class Polling:
         return ledgers[turn:] + ledgers[:turn]
 
 
-def _news_of(group: HostedGroup, ledgers: Sequence[HostedLedger]) -> list[Waiters]:
-    """Return all who tell that more may be ready for a member."""
-    return [group.waiters, *(hosted.waiters for hosted in ledgers)]
+def _freed_by(changes: Sequence[Change], member: str) -> int:
+    """Return how many messages a member will hold no more."""
+    count = 0
+    for hosted, found in changes:
+        for event in found:
+            if isinstance(event, Acked):
+                lease = hosted.ledger.leases.get(event.nonce)
+                is_own = lease is not None and lease.member == member
+                count += count_of(event.offsets) if is_own else 0
+    return count
+
+
+def pending(
+    group: HostedGroup, member: str, generation: int | None, demand: PollLimits
+) -> PendingPoll:
+    """Return a poll that has leased nothing yet."""
+    limit, bytes_max, _, room = demand
+    return PendingPoll(group, member, generation, limit=limit, bytes_max=bytes_max, room=room)

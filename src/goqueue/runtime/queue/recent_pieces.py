@@ -6,7 +6,7 @@ that were read, the objects made of them and the columns that were unpacked. Wha
 deleted in the log is not found here any more.
 """
 
-from bisect import bisect_right, insort
+from bisect import bisect_left, bisect_right, insort
 from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Final
@@ -16,7 +16,8 @@ import pyarrow as pa
 
 from goqueue.base.ids import Offset
 from goqueue.core.record.batch import ALIGNMENT_BYTES, batch_fields, decode_batch
-from goqueue.core.record.frame import CONTROL, FrameHeader, read_header
+from goqueue.core.record.cut import SingleRows, row_frame
+from goqueue.core.record.frame import CONTROL, Buffer, FrameHeader, read_header
 from goqueue.runtime.log.partition import Partition
 from goqueue.storage.log_reader import Piece
 from goqueue.storage.segment import Segment
@@ -33,7 +34,8 @@ class StoredFrame:
     """One frame of the log. Its columns are decoded once."""
 
     __slots__ = (
-        "_batch", "beside_bytes", "column_set", "first_timestamp_us", "frame", "header", "rows",
+        "_batch", "_plain", "beside_bytes", "column_set", "first_timestamp_us", "frame", "header",
+        "rows",
     )  # fmt: skip
 
     def __init__(self, header: FrameHeader, frame: memoryview) -> None:
@@ -53,6 +55,7 @@ class StoredFrame:
             if fields.compression is not None or not is_aligned:
                 self.beside_bytes += fields.raw_size
         self._batch: pa.RecordBatch | None = None
+        self._plain: SingleRows | None = None
 
     def __repr__(self) -> str:
         return f"<StoredFrame at {self.header.offset}: {self.rows} messages>"
@@ -69,10 +72,21 @@ class StoredFrame:
             self._batch = decode_batch(self.header, self.frame)
         return self._batch
 
+    def row(self, offset: int) -> Buffer:
+        """Return one message of a batch as a row frame."""
+        row = offset - self.header.offset
+        frame = None
+        if not self.column_set:
+            if self._plain is None:
+                self._plain = SingleRows(self.batch)
+            frame = self._plain.frame(row, Offset(offset))
+        return frame or row_frame(self.batch, row, Offset(offset))
+
     def move_to(self, frame: memoryview) -> None:
         """Lie elsewhere in memory; the columns are those of the old place, so they go."""
         self.frame = frame
         self._batch = None
+        self._plain = None
 
 
 def _frames_in(frames: memoryview) -> Iterator[StoredFrame]:
@@ -87,13 +101,15 @@ class StoredPiece:
     """Checked frames that hold everything from one offset to another."""
 
     __slots__ = (
-        "_beside_bytes", "_needed_bytes", "end_offset", "frames", "segment", "size", "start_offset",
+        "_beside_bytes", "_needed_bytes", "_starts", "end_offset", "frames", "segment", "size",
+        "start_offset",
     )  # fmt: skip
 
     def __init__(self, piece: Piece, *, start_offset: Offset, segment: Segment) -> None:
         self.start_offset = start_offset
         self.end_offset = piece.next_offset
         self.frames = list(_frames_in(piece.frames))
+        self._starts = [frame.header.offset for frame in self.frames]
         self.segment = segment
         self._needed_bytes = len(piece.frames)
         self._beside_bytes = PIECE_BYTES + sum(frame.beside_bytes for frame in self.frames)
@@ -102,6 +118,11 @@ class StoredPiece:
 
     def __repr__(self) -> str:
         return f"<StoredPiece from {self.start_offset} to {self.end_offset}>"
+
+    def between(self, start: int, end: int) -> list[StoredFrame]:
+        """Return the frames that may hold messages of a half-open range."""
+        first = max(bisect_right(self._starts, start) - 1, 0)
+        return self.frames[first : bisect_left(self._starts, end, first)]
 
     def move_out(self) -> None:
         """Take memory of its own if most of what was read around the frames is not needed."""
@@ -141,7 +162,7 @@ class RecentPieces:
         self, partition: Partition, offset: Offset, *, end_offset: Offset, bytes_max: int
     ) -> StoredPiece:
         """Return a piece that begins at or before an offset, read from the log if it must be."""
-        found = self._find(partition, offset)
+        found = self.find(partition, offset)
         if found is not None:
             return found
         piece = await partition.read(offset, end_offset=end_offset, bytes_max=bytes_max)
@@ -175,7 +196,8 @@ class RecentPieces:
         for start in list(self._starts.get(partition, ())):
             self.drop(partition, self._pieces[partition, start])
 
-    def _find(self, partition: Partition, offset: Offset) -> StoredPiece | None:
+    def find(self, partition: Partition, offset: int) -> StoredPiece | None:
+        """Return a piece that holds an offset and is still part of the log, if there is one."""
         starts = self._starts.get(partition)
         place = bisect_right(starts, offset) if starts else 0
         if not starts or not place:

@@ -86,6 +86,13 @@ class PartitionVisibility:
         """The offsets that are never to be delivered; always the same object."""
         return self.schedule.cancelled
 
+    @property
+    def has_special(self) -> bool:
+        """Whether any message is urgent or patient, delayed, cancelled or in a transaction."""
+        schedule, tx = self.schedule, self.tx
+        hides = schedule.hidden or schedule.cancelled or tx.uncommitted or tx.aborted
+        return bool(hides) or any(self.lanes)
+
     # Watching.
 
     def use_timer(self, timer: Timer) -> None:

@@ -39,7 +39,8 @@ from goqueue.runtime.log.published import Published
 from goqueue.runtime.log.ticket import Ticket
 from goqueue.runtime.log.topic import Topic
 from goqueue.runtime.machine import StateJournal, unawaited
-from goqueue.runtime.queue.consume import Consumption, Settlement
+from goqueue.runtime.queue.consume import Consumption
+from goqueue.runtime.queue.settlements import Settlement
 from goqueue.runtime.tx.finisher import TxFinisher
 from goqueue.runtime.tx.hosted_producer import HostedTxProducer
 from goqueue.runtime.tx.producer_sessions import Life, ProducerSessions

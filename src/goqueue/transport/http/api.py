@@ -18,6 +18,7 @@ from goqueue.transport.http.queue_stats import QueueStatsRoutes
 from goqueue.transport.http.reading import ReadingRoutes
 from goqueue.transport.http.schedules import ScheduleRoutes
 from goqueue.transport.http.schemas import SchemaRoutes
+from goqueue.transport.http.taking import NextRoutes
 from goqueue.transport.http.topics import TopicRoutes
 from goqueue.transport.http.traces import TraceRoutes
 from goqueue.transport.http.transactions import TransactionRoutes
@@ -28,6 +29,7 @@ def operations(service: Service) -> tuple[Operation, ...]:
     described = (
         *MessageRoutes(service).operations(),
         *PollRoutes(service).operations(),
+        *NextRoutes(service).operations(),
         *AckBatchRoutes(service).operations(),
         *AckRoutes(service).operations(),
         *ReadingRoutes(service).operations(),

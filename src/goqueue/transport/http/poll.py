@@ -1,5 +1,6 @@
 """Polling over HTTP: a member of a group leases messages."""
 
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Final
 
@@ -8,6 +9,7 @@ from goqueue.base.errors import InvalidRequestError
 from goqueue.base.limits import FETCH_WAIT_MS_MAX, HTTP_READ_MESSAGES_MAX
 from goqueue.base.units import SECOND_MS
 from goqueue.service.polled import write_polled
+from goqueue.service.queue import Polled
 from goqueue.service.reading import PAGE_BYTES_MAX
 from goqueue.service.service import Service
 from goqueue.service.verb import RequestContext
@@ -88,21 +90,31 @@ class PollRoutes:
         wait = PollWait(self._service.queue, call, poll)
         try:
             polled = await wait.run(RequestContext(NO_PAYLOAD, room))
-            try:
-                # Asked now: members that joined meanwhile may read other topics.
-                has_one_topic = self._service.queue.has_one_topic(call.grant, poll.group)
-                size = sum([part.size for part in polled.parts])
-                rows = sum([part.rows for part in polled.parts])
-                await call.turns.take_for(size=size, messages=rows)
-                written = write_polled(polled, has_one_topic=has_one_topic, is_base64=in_base64)
-                reply = json_reply(written)
-            except BaseException:
-                wait.give_back(polled)
-                raise
-            reply.undo = lambda: wait.undo(polled)
-            return reply
+            return await reply_to(wait, polled, is_base64=in_base64)
         finally:
             room.keep(0)
+
+
+async def reply_to(
+    wait: PollWait,
+    polled: Polled,
+    *,
+    is_base64: bool,
+    more: Callable[[PollReply], PollReply] = lambda written: written,
+) -> Response:
+    """Return what was leased as a reply; if it cannot be sent, the leases end."""
+    try:
+        size = sum([part.size for part in polled.parts])
+        rows = sum([part.rows for part in polled.parts])
+        await wait.call.turns.take_for(size=size, messages=rows)
+        # Asked now: members that joined meanwhile may read other topics.
+        written = write_polled(polled, has_one_topic=wait.has_one_topic, is_base64=is_base64)
+        reply = json_reply(more(written))
+    except BaseException:
+        wait.give_back(polled)
+        raise
+    reply.undo = lambda: wait.undo(polled)
+    return reply
 
 
 def _is_base64(call: Call) -> bool:

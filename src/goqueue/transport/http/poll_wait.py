@@ -21,12 +21,17 @@ class PollWait:
 
     def __init__(self, queue: Queue, call: Call, poll: Poll) -> None:
         self._queue = queue
-        self._call = call
+        self.call = call
         self._poll = poll
+
+    @property
+    def has_one_topic(self) -> bool:
+        """Whether the members of the group read a single topic now."""
+        return self._queue.has_one_topic(self.call.grant, self._poll.group)
 
     async def run(self, context: RequestContext) -> Polled:
         """Return what was leased; when the client goes away nothing stays leased for it."""
-        queue, grant = self._queue, self._call.grant
+        queue, grant = self._queue, self.call.grant
         waiting = queue.begin_wait(grant, self._poll.group, self._poll.member)
         is_cut = False
         try:
@@ -38,15 +43,15 @@ class PollWait:
             queue.end_wait(grant, waiting, is_cut=is_cut)
 
     async def _run(self, context: RequestContext) -> Polled:
-        queue, grant = self._queue, self._call.grant
+        queue, grant = self._queue, self.call.grant
         polled = await queue.lease_ready(grant, self._poll, context)
         if polled is not None:
-            if self._call.is_gone:
+            if self.call.is_gone:
                 self.give_back(polled)
                 raise DisconnectedError
             return polled
         poll = asyncio.ensure_future(queue.lease(grant, self._poll, context))
-        gone = asyncio.ensure_future(self._call.gone())
+        gone = asyncio.ensure_future(self.call.gone())
         try:
             await self._until_either(poll, gone)
             if not gone.done():
@@ -62,18 +67,18 @@ class PollWait:
 
     def give_back(self, polled: Polled) -> None:
         """End the leases of an answer that was not sent."""
-        self._queue.give_back(self._call.grant, self._poll.group, polled)
+        self._queue.give_back(self.call.grant, self._poll.group, polled)
 
     def undo(self, polled: Polled) -> None:
         """End the leases of an answer that could not be sent, and count its poll as cut."""
         self.give_back(polled)
-        queue, grant = self._queue, self._call.grant
+        queue, grant = self._queue, self.call.grant
         with contextlib.suppress(GoQueueError):
             waiting = queue.begin_wait(grant, self._poll.group, self._poll.member)
             queue.end_wait(grant, waiting, is_cut=True)
 
     async def _until_either(self, poll: asyncio.Future[Polled], gone: asyncio.Future[None]) -> None:
-        group, member, grant = self._poll.group, self._poll.member, self._call.grant
+        group, member, grant = self._poll.group, self._poll.member, self.call.grant
         pause = self._queue.session_timeout_ms(grant, group) / SECOND_MS / LIVE_SIGNS
         while True:
             either: list[asyncio.Future[Any]] = [poll, gone]

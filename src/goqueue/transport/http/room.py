@@ -52,6 +52,8 @@ class ReadRoom:
         self._room = room
         self._held = 0
 
+    is_free: Final = True
+
     async def turn(self) -> None:
         """Go on at once: what takes long is not reading but writing JSON."""
 

@@ -87,6 +87,11 @@ class ReplyRoom:
         self._held = 0
         self._turn: asyncio.Event | None = None
 
+    @property
+    def is_free(self) -> bool:
+        """Whether ``take`` would return without waiting."""
+        return self._budget.free > 0
+
     async def turn(self) -> None:
         """Return when it is this connection's turn to read much, and it takes replies."""
         await self._until_turn()

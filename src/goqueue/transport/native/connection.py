@@ -8,7 +8,7 @@ slow client so slows itself only, and one that takes nothing at all is dropped.
 import asyncio
 import socket
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final, cast
 
@@ -21,11 +21,13 @@ from goqueue.base.limits import (
     CONNECTION_WRITE_BYTES_MAX,
     REQUEST_BUFFER_FREE_BYTES,
 )
+from goqueue.base.started import Started
 from goqueue.observability.events import LogEvent
 from goqueue.observability.logging import get_logger
 from goqueue.service.service import Service
-from goqueue.service.verb import Reply, RequestContext, failure_of, nothing
+from goqueue.service.verb import NO_REPLY, Later, Reply, RequestContext, failure_of
 from goqueue.transport.native.alarm import Alarm
+from goqueue.transport.native.at_once import Outcome, begin_at_once
 from goqueue.transport.native.budget import ByteBudget, ReplyRoom
 from goqueue.transport.native.departure import Departure
 from goqueue.transport.native.dispatch import Dispatch
@@ -43,6 +45,9 @@ REQUEST_SECONDS_MAX: Final = 30.0
 
 REQUEST_SECONDS_CROWDED: Final = 5.0
 """The same for the one that goes beyond the common memory while others wait for it."""
+
+_AT_ONCE: Final = frozenset({Operation.POLL, Operation.SETTLE, Operation.NEXT})
+"""Requests that mostly wait for nothing but a sync, and are begun without a task."""
 
 STARTED_AT_ONCE: Final = 8
 """So many requests of one connection are started in one go, then others have their turn."""
@@ -65,14 +70,10 @@ class Connection(asyncio.Protocol):
         closed: Callable[["Connection"], None],
         http: Callable[[], str] = str,
     ) -> None:
-        self._dispatch = dispatch
-        self._service = service
-        self._requests = requests
-        self._replies = replies
+        self._dispatch, self._service = dispatch, service
+        self._requests, self._replies = requests, replies
         self._turns = service.turns
-        self._opened = opened
-        self._closed = closed
-        self._http = http
+        self._opened, self._closed, self._http = opened, closed, http
         self._reader = PacketReader()
         self._transport: asyncio.Transport | None = None
         self._arrival = Alarm(self._too_slow)
@@ -88,17 +89,13 @@ class Connection(asyncio.Protocol):
         self._in_line = 0
         """Tasks that wait for their turn to read much: behind them no more are started."""
         self._arriving = 0
-        self._is_greeted = False
-        self._is_waiting = False
-        self._is_starting = False
-        self._has_turn = False
-        self._is_paused = False
-        self._is_stopping = False
+        self._is_greeted = self._is_starting = self._is_stopping = False
+        self._is_waiting = self._has_turn = self._is_paused = False
         self._writable = asyncio.Event()
         self._writable.set()
         self._peer = ""
         self._session = service.open(caller_at(Transport.NATIVE, None))
-        """Whose requests these are; nobody's until the address is known."""
+        """Whose requests these are; without a caller until the address is known."""
         self._is_local = False
 
     def __repr__(self) -> str:
@@ -107,7 +104,7 @@ class Connection(asyncio.Protocol):
     # What the event loop calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Greet nobody yet; wait for hello."""
+        """Wait for hello."""
         # uvloop's transport is one by shape, not by inheritance.
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=CONNECTION_WRITE_BYTES_MAX)
@@ -236,8 +233,11 @@ class Connection(asyncio.Protocol):
             if under_way is None:
                 self._requests.give_back(packet.size)
                 continue
-            self._tasks[under_way] = None
-            under_way.add_done_callback(partial(self._finished, packet.size))
+            self._track(under_way, packet.size)
+
+    def _track(self, under_way: asyncio.Future[None], size: int) -> None:
+        self._tasks[under_way] = None
+        under_way.add_done_callback(partial(self._finished, size))
 
     def _start_more_soon(self) -> None:
         """Start the next requests when other connections had their turn."""
@@ -252,45 +252,36 @@ class Connection(asyncio.Protocol):
 
     def _begin(self, packet: Packet) -> asyncio.Future[None] | None:
         """Start a request; return what ends when it has been answered, or None if it has been."""
-        if packet.operation == Operation.SETTLE and self._may_begin(packet):
-            return self._begin_settle(packet)
-        if packet.kind != Kind.REQUEST:
-            self.refuse(ProtocolError("a client sends requests"))
-            return None
-        if not self._is_greeted and packet.operation != Operation.HELLO:
-            self.refuse(ProtocolError("the first request is hello"))
+        if packet.operation in _AT_ONCE and self._may_begin(packet):
+            return self._begin_at_once(packet)
+        is_request = packet.kind == Kind.REQUEST
+        if not is_request or not (self._is_greeted or packet.operation == Operation.HELLO):
+            expected = "the first request is hello" if is_request else "a client sends requests"
+            self.refuse(ProtocolError(expected))
             return None
         self._unstarted += 1
         return asyncio.get_running_loop().create_task(self._serve(packet))
 
-    def _begin_settle(self, packet: Packet) -> asyncio.Future[None] | None:
-        """Settle without a task: nothing is waited for but the disk."""
-        try:
-            begun = self._dispatch.begin_settle(self._session, packet.header)
-        except Exception as error:  # noqa: BLE001 - the outermost frame of a request
-            self._write_error(packet, error)
-            return None
-        if begun.ready is None:
-            self._finish(packet, begun.finish)
-        else:
-            begun.ready.add_done_callback(partial(self._finish, packet, begun.finish))
-        return begun.ready
+    def _begin_at_once(self, packet: Packet) -> asyncio.Future[None] | None:
+        """Carry out a request in this step; without a task, unless it has to read from the disk."""
+        room = ReplyRoom(self._replies, self._turns, self._until_turn)
+        context = RequestContext(packet.payload, room, self._is_local)
+        request = self._dispatch.begin(self._session, packet.operation, packet.header, context)
+        begun = begin_at_once(request, partial(self._answer, packet, room))
+        if isinstance(begun, Started):
+            return asyncio.ensure_future(self._serve_rest(packet, room, begun))
+        return begun
 
-    def _finish(
-        self,
-        packet: Packet,
-        finish: Callable[[], Call],
-        ready: asyncio.Future[None] | None = None,
-    ) -> None:
-        """Answer a request that was carried out, once the disk has done its part."""
-        if ready is not None and ready.cancelled():
-            # The connection is gone.
-            return
-        error = None if ready is None else ready.exception()
-        if error is not None:
-            self._write_error(packet, error)
-            return
-        self._write(packet.operation, packet.correlation, Kind.REPLY, _encode(finish()))
+    def _answer(self, packet: Packet, room: ReplyRoom, outcome: Outcome) -> None:
+        """Write a reply. Where the client does not read, its memory counts until it does."""
+        if isinstance(outcome, Reply):
+            self._reply(packet, outcome)
+            if self._is_open and not self._writable.is_set():
+                self._track(asyncio.ensure_future(self._until_taken(room, outcome)), 0)
+                return
+        elif outcome is not None:
+            self._write_error(packet, outcome)
+        room.release()
 
     @property
     def _is_calm(self) -> bool:
@@ -330,51 +321,68 @@ class Connection(asyncio.Protocol):
         """Answer a publish whose messages are synced."""
         self._write(packet.operation, packet.correlation, Kind.REPLY, _encode(reply))
         self._answered_later -= 1
-        self._requests.give_back(packet.size)
-        if self._backlog:
-            self._start_some()
-        if self._is_paused:
-            self._pace()
+        self._make_room(packet.size)
         if self._is_stopping and not self._answered_later:
             self._all_answered.set()
 
     def _finished(self, size: int, task: asyncio.Task[None]) -> None:
         self._tasks.pop(task, None)
+        self._make_room(size)
+
+    def _make_room(self, size: int) -> None:
+        """Go on with other requests: one that had so many bytes is over."""
         self._requests.give_back(size)
-        self._start_some()
-        self._pace()
+        if self._backlog:
+            self._start_some()
+        if self._is_paused:
+            self._pace()
 
     async def _serve(self, packet: Packet) -> None:
-        """Answer a request; what it leased or held is given back if the answer cannot leave."""
+        """Answer a request."""
         self._unstarted -= 1
+        await self._until_writable()
         room = ReplyRoom(self._replies, self._turns, self._until_turn)
-        undo = nothing
+        context = RequestContext(packet.payload, room, self._is_local)
+        request = self._dispatch.begin(self._session, packet.operation, packet.header, context)
         try:
-            await self._until_writable()
-            context = RequestContext(packet.payload, room, self._is_local)
-            reply = await self._dispatch.serve(
-                self._session, packet.operation, packet.header, context
-            )
-            undo = reply.undo
-            self._reply(packet, reply)
-            await self._until_writable()
-        except asyncio.CancelledError:
-            # The connection is gone, and a part of the reply never left.
-            undo()
-            raise
-        except Exception as error:  # noqa: BLE001 - the outermost frame of a request
-            self._write_error(packet, error)
+            await self._serve_rest(packet, room, request)
         finally:
-            room.release()
             if not self._is_greeted:
                 # Who was not understood at the door is not let in.
                 self.close()
+
+    async def _serve_rest(
+        self, packet: Packet, room: ReplyRoom, request: Awaitable[Reply | Later]
+    ) -> None:
+        try:
+            begun = await request
+            reply = await begun.reply() if isinstance(begun, Later) else begun
+            self._reply(packet, reply)
+        except Exception as error:  # noqa: BLE001 - the outermost frame of a request
+            self._write_error(packet, error)
+            reply = NO_REPLY
+        except asyncio.CancelledError:
+            room.release()
+            raise
+        await self._until_taken(room, reply)
+
+    async def _until_taken(self, room: ReplyRoom, reply: Reply) -> None:
+        """Wait until the client reads; if it is gone, what it was to get is given back."""
+        try:
+            await self._until_writable()
+        except asyncio.CancelledError:
+            reply.undo()
+            raise
+        finally:
+            room.release()
 
     def _reply(self, packet: Packet, reply: Reply) -> None:
         header = _encode(reply.header)
         if reply.files and self._is_open:
             self._files.hold(reply.files)
-        self._greet()
+        if not self._is_greeted:
+            self._is_greeted = True
+            self._watch_arrival(has_progress=True)
         if not self._is_open:
             reply.undo()
         self._write(packet.operation, packet.correlation, Kind.REPLY, header, *reply.payload)
@@ -391,11 +399,6 @@ class Connection(asyncio.Protocol):
             error = GoQueueError("the broker failed to answer; its log says why")
         failure = _encode(failure_of(error))
         self._write(packet.operation, packet.correlation, Kind.ERROR, failure)
-
-    def _greet(self) -> None:
-        if not self._is_greeted:
-            self._is_greeted = True
-            self._watch_arrival(has_progress=True)
 
     async def _until_writable(self) -> None:
         while not self._writable.is_set():

@@ -7,13 +7,12 @@ import msgspec
 
 from goqueue.base.deeds import Deed
 from goqueue.base.errors import InvalidRequestError, UnsupportedError
-from goqueue.base.fast_path import fast_path
 from goqueue.base.grant import Grant
 from goqueue.service.gate import Session
 from goqueue.service.health import server_name
 from goqueue.service.resources import name_field
 from goqueue.service.service import Service
-from goqueue.service.verb import Begun, Reply, RequestContext, deeds_of
+from goqueue.service.verb import Later, Reply, RequestContext, deeds_of
 from goqueue.wire import calls
 from goqueue.wire.complaint import HEADER_FAULTS, complaint
 from goqueue.wire.packet import Buffer, Operation
@@ -53,6 +52,13 @@ class Dispatch:
         self, session: Session, operation: int, header: Buffer, context: RequestContext
     ) -> Reply:
         """Answer one request, or raise a GoQueueError."""
+        reply = await self.begin(session, operation, header, context)
+        return await reply.reply() if isinstance(reply, Later) else reply
+
+    async def begin(
+        self, session: Session, operation: int, header: Buffer, context: RequestContext
+    ) -> Reply | Later:
+        """Carry out one request, or raise a GoQueueError; the reply may have to wait."""
         served = self._operations.get(operation)
         if served is None:
             raise UnsupportedError(f"operation {operation} is not known to {server_name()}")
@@ -61,7 +67,7 @@ class Dispatch:
             reply = await served.serve(grant, call, context)
         else:
             reply = await served.serve(grant, call)
-        return reply if isinstance(reply, Reply) else Reply(reply)
+        return reply if isinstance(reply, Reply | Later) else Reply(reply)
 
     def begin_produce(
         self,
@@ -77,13 +83,6 @@ class Dispatch:
             return False
         grant = session.admit(Deed.PUBLISH, (call.topic,))
         return self._service.publishing.begin_produce(grant, call, payload, done)
-
-    @fast_path(of="Dispatch.serve", bench="consume", test="tests/transport/test_fast_requests.py")
-    def begin_settle(self, session: Session, header: Buffer) -> Begun:
-        """Settle messages, or raise a GoQueueError; the reply waits for the disk."""
-        served = self._operations[Operation.SETTLE]
-        call, grant = _admit(served, session, Operation.SETTLE, header)
-        return self._service.queue.begin_settle(grant, call)
 
 
 def _served(operation: Operation, verb: Callable[..., Any]) -> _Served:
@@ -133,6 +132,7 @@ def verbs_of_operations(service: Service) -> Mapping[Operation, Callable[..., An
         Operation.DELETE_GROUP: groups.delete,
         Operation.POLL: queue.poll,
         Operation.SETTLE: queue.settle,
+        Operation.NEXT: queue.next,
         Operation.COMMIT_OFFSETS: queue.commit_offsets,
         Operation.GROUP_PROGRESS: queue.progress,
         Operation.RESET_OFFSETS: queue.reset_offsets,

@@ -1,0 +1,40 @@
+"""Rows the broker writes itself, one or two at a time: keys and values made here need no check."""
+
+from collections.abc import Sequence
+
+from goqueue.base.errors import CorruptFrameError
+from goqueue.base.ids import Offset
+from goqueue.base.limits import FRAME_BYTES_MAX
+from goqueue.core.record.frame import encode_frame
+from goqueue.runtime.log.partition import Partition
+from goqueue.runtime.machine import unawaited
+
+
+def append_own(
+    partition: Partition, rows: Sequence[tuple[bytes, bytes]], *, timestamp_ns: int
+) -> None:
+    """Append keys and values in one write, or raise with nothing written.
+
+    As ``Partition.append`` does with frames of the broker's own: they are written beyond the
+    segment's size if need be.
+    """
+    partition.check_writable()
+    log = partition.log
+    offset = log.end_offset
+    frames: list[bytes] = []
+    size = 0
+    for key, value in rows:
+        frame = encode_frame(
+            flags=0, offset=offset, timestamp_ns=timestamp_ns, key=key, value=value
+        )
+        if len(frame) > FRAME_BYTES_MAX:
+            raise CorruptFrameError(f"a record of {len(frame)} bytes; no frame is so large")
+        frames.append(frame)
+        offset = Offset(offset + 1)
+        size += len(frame)
+    is_full = not log.fits(size)
+    log.append_rows(frames, timestamp_ns=timestamp_ns)
+    partition.note_appended(size, len(frames))
+    if is_full:
+        # Its failure is the partition's, which every later append is told.
+        unawaited(partition.begin_roll())
