@@ -5,11 +5,15 @@ from random import Random
 import pytest
 
 from goqueue.base.errors import NotCoordinatorError
+from goqueue.base.ids import Epoch
+from goqueue.core.schedule import table as table_module
 from goqueue.core.schedule.schedule import Event, Schedule
 from goqueue.runtime import broker as broker_module
+from goqueue.runtime.log.replica import Replica
 from goqueue.runtime.machine import MachineHost
 from goqueue.runtime.state_log import STATE_TOPIC
 from tests.runtime.rig import Rig, run
+from tests.runtime.test_leadership import Replicas
 from tests.runtime.test_schedule import begin, publish, queue_of
 
 KEY = "delay/t/0"
@@ -104,5 +108,43 @@ def test_what_was_changed_elsewhere_counts(seed: int) -> None:
         await rig.start()
         assert set(queue_of(rig).cancelled) == never
         assert not queue_of(rig).hidden
+
+    run(main())
+
+
+@pytest.mark.parametrize("swept", [False, True])
+def test_a_change_that_was_cut_off_its_state_log_is_taken_back(
+    *, swept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The new leader never had it: the message is due as its record says."""
+    if swept:
+        monkeypatch.setattr(table_module, "_COMPACT_ROWS_MIN", 0)
+
+    async def main() -> None:
+        rig = await begin()
+        await publish(rig, 40_000, 50_000, 60_000)
+        delays, schedule = rig.broker.delays, queue_of(rig).schedule
+        times = waiting(schedule)
+        await delays.cancel("t", 0, 0)
+        where = state_partition(rig)
+        topic = rig.broker.topic(STATE_TOPIC)
+        log_of = topic.partition(where)
+        end_offset = log_of.log.end_offset
+        await delays.cancel("t", 0, 1)
+        await delays.reschedule("t", 0, 2, due_ms=rig.clock.now_ms() + 1_000)
+
+        await rig.broker.coordinators.unload(STATE_TOPIC, where)
+        replicas = Replicas(log_of)
+        replicas.high_watermark = end_offset
+        log_of.leadership.follow(Epoch(1), replicas)
+        await Replica(topic, log_of, rig.clock).truncate(end_offset, epoch=Epoch(1))
+        log_of.leadership.lead(Epoch(2), None)
+        await rig.broker.coordinators.load(STATE_TOPIC, where)
+
+        assert list(queue_of(rig).cancelled) == [0]
+        assert waiting(schedule) == {1: times[1], 2: times[2]}
+        rig.clock.advance(51_000)
+        assert list(queue_of(rig).advance()) == [1]
+        assert (await delays.cancel("t", 0, 2)).offset == 2
 
     run(main())

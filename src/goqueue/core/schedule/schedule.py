@@ -102,6 +102,7 @@ class Schedule:
         self._table = DelayTable()
         self._moved: dict[int, _NewTime] = {}
         self._is_whole = True
+        self._known = BitMap64()
         self.held: dict[int, DelayHeld] = {}
         """Messages that are about to be replaced."""
         self.hidden = BitMap64()
@@ -375,10 +376,14 @@ class Schedule:
         return [*events, *self.held.values()]
 
     def unload(self) -> None:
-        """Forget the times that people gave: from now on they are changed elsewhere.
+        """Forget what people changed: from now on it is changed elsewhere, or taken back.
 
-        Until ``load`` nothing may be released. What was cancelled stays so, wherever that was.
+        Until ``load`` nothing may be released; what was cancelled is hidden.
         """
+        self._known = self.cancelled.copy()
+        self.hidden |= self.cancelled
+        self.cancelled.clear()
+        self.pending = len(self.hidden)
         self._moved = {}
         self.held = {}
         self._is_whole = False
@@ -386,18 +391,26 @@ class Schedule:
     def load(self, events: Sequence[Event], *, now_ms: int) -> BitMap64:
         """Take what people changed up to now; return what was cancelled meanwhile."""
         self._now_ms = max(self._now_ms, now_ms)
-        known = self.cancelled.copy()
         for event in _lasting(events):
             self.apply(event)
-        if not self._is_whole:
-            self._is_whole = True
-            self._wheel.clear()
-            self._fill_wheel()
-            # Only a change of it had hidden the message, and that is of no importance any more.
-            for offset in each(self._table.missing(self.hidden)):
-                if offset not in self._moved:
-                    self._wheel.add(now_ms, offset)
+        if self._is_whole:
+            return BitMap64()
+        self._is_whole = True
+        self._wheel.clear()
+        self._fill_wheel()
+        known, self._known = self._known, BitMap64()
         return self.cancelled - known
+
+    def timeless(self) -> BitMap64:
+        """Return what is hidden and whose time only the log knows: a change of it is gone."""
+        return self._table.missing(self.hidden) - BitMap64(list(self._moved))
+
+    def set_time(self, offset: Offset, due_ms: int) -> None:
+        """Have a hidden message due when the log says."""
+        assert offset in self.hidden, "of those without a time"
+        moved = _NewTime(due_ms, due_ms, self._shift_ms)
+        self._moved[offset] = moved
+        self._wheel.add(self._moved_ms(moved), offset)
 
     # Keeping.
 

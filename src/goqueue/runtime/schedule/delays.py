@@ -16,8 +16,10 @@ from goqueue.base.ids import Offset, PartitionId, TopicName
 from goqueue.base.limits import DELAY_MS_MAX, DELAYED_PAGE_MAX
 from goqueue.base.units import format_duration_ms
 from goqueue.core.decision import Decision
+from goqueue.core.log.scan import Walk
+from goqueue.core.offset_sets import each
 from goqueue.core.record.message import Message
-from goqueue.core.record.queue_rows import DELAY_ID
+from goqueue.core.record.queue_rows import DELAY_ID, rows_of_frame
 from goqueue.core.schedule import schedule
 from goqueue.observability.events import LogEvent
 from goqueue.observability.logging import get_logger
@@ -94,6 +96,8 @@ class Delays:
             one.queue.turn()
             now_ms = self._clock.steady_ms()
             cancelled = one.queue.schedule.load(changes.get(one, ()), now_ms=now_ms)
+            for offset in each(one.queue.schedule.timeless()):
+                one.queue.schedule.set_time(Offset(offset), _due_ms(one, Offset(offset)))
             if cancelled:
                 one.queue.tell_cancelled(cancelled)
             self.timer.resume(one.queue)
@@ -310,6 +314,18 @@ def check_delay(delay_ms: int) -> None:
             f"delay {format_duration_ms(delay_ms)} exceeds maximum"
             f" {format_duration_ms(DELAY_MS_MAX)}"
         )
+
+
+def _due_ms(partition: Partition, offset: Offset) -> int:
+    """Return when a message is due as its record says; 0 where that is lost."""
+    piece = partition.reader.read(offset, end_offset=Offset(offset + 1), bytes_max=1)
+    for span in Walk(piece.frames):
+        special = rows_of_frame(span.header, piece.frames[span.start : span.end])
+        if special is not None and special.delays is not None:
+            rows, due_ms = special.delays.rows + span.header.offset, special.delays.due_ms
+            if offset in rows:
+                return int(due_ms[rows == offset][0])
+    return 0
 
 
 def _key(partition: Partition) -> str:

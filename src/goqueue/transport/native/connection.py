@@ -93,10 +93,9 @@ class Connection(asyncio.Protocol):
         self._is_waiting = self._has_turn = self._is_paused = False
         self._writable = asyncio.Event()
         self._writable.set()
-        self._peer = ""
+        self._peer, self._is_local = "", False
         self._session = service.open(caller_at(Transport.NATIVE, None))
         """Whose requests these are; without a caller until the address is known."""
-        self._is_local = False
 
     def __repr__(self) -> str:
         return f"<Connection {self._peer}: {self._under_way} requests>"
