@@ -216,6 +216,9 @@ def set_of(written: Written | Iterable[int]) -> BitMap64:
             return set_from(numbers_in(written))
         return _set_in(written).copy()
     offsets = BitMap64()
+    if type(written) is list and len(written) == _RUN_NUMBERS:
+        offsets.add_range(written[0], written[1])
+        return offsets
     ends = iter(written)
     for start, end in zip(ends, ends, strict=True):
         offsets.add_range(start, end)
@@ -270,6 +273,8 @@ def is_written(written: Written, *, end_offset: int) -> bool:
         (highest,) = _PLACE.unpack_from(written, len(written) - _PLACE.size)
         ascends = (_ascends if len(written) <= _KEPT_BYTES_MAX else _ascends_anew)(written)
         return ascends and first + lowest >= 0 and first + highest < end_offset
+    if len(written) == _RUN_NUMBERS:
+        return 0 <= written[0] < written[1] <= end_offset
     if len(written) % 2:
         return False
     ascends = all(map(le, chain((0,), written), written))

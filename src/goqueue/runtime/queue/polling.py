@@ -10,7 +10,7 @@ from goqueue.base.deeds import Deed
 from goqueue.base.errors import GoQueueError
 from goqueue.base.fast_path import fast_path
 from goqueue.base.grant import Grant
-from goqueue.base.ids import GroupId, TopicName
+from goqueue.base.ids import GroupId, TopicName, TopicPartition
 from goqueue.base.started import Started
 from goqueue.core.delivery import settle
 from goqueue.core.delivery.events import Acked
@@ -70,11 +70,15 @@ class Polling:
         self._turns: dict[tuple[GroupId, str], int] = {}
         self._acked_ms: dict[tuple[GroupId, str], int] = {}
         # Held by a member's poll while it leases: what it is told comes in the order of leases.
+        self._opened: dict[
+            tuple[GroupId, str], tuple[list[TopicPartition], list[HostedLedger]]
+        ] = {}
+        """The ledgers of each member, as long as it has the same partitions."""
         self._lines: dict[tuple[GroupId, str], asyncio.Lock] = {}
         self._waiting = WaitingPolls(
             ledgers,
             ledgers_of=self._open_all,
-            attempt=self._poll_once,
+            attempt=self._try_again,
             durable=state.durable,
             give_back=self.give_back,
         )
@@ -87,6 +91,7 @@ class Polling:
         self._turns.pop((group, member), None)
         self._acked_ms.pop((group, member), None)
         self._lines.pop((group, member), None)
+        self._opened.pop((group, member), None)
 
     def forget_group(self, group: GroupId) -> None:
         """Forget the members of a group that was deleted."""
@@ -255,12 +260,24 @@ class Polling:
 
     def _open_all(self, group: HostedGroup, member: str) -> list[HostedLedger]:
         partitions = group.partitions_of(member)
+        known = self._opened.get((group.name, member))
+        if known is not None and known[0] is partitions and not _has_closed(known[1]):
+            return known[1]
         ledgers: list[HostedLedger] = []
         for name in partitions:
             topic = self._topics.get(name.topic)
             if topic is not None and name.partition < len(topic.partitions):
                 ledgers.append(self._ledgers.open(group.name, group.options, name))
+        if (group.name, member) in self._lines:
+            self._opened[group.name, member] = partitions, ledgers
         return ledgers
+
+    async def _try_again(self, poll: PendingPoll, spent: set[HostedLedger]) -> None:
+        """Lease what news may have brought to a poll that waits."""
+        if not self.lease_at_once(poll):
+            await self._poll_once(poll, spent)
+        elif not poll.parts:
+            spent.update(poll.watched)
 
     async def _poll_once(self, poll: PendingPoll, spent: set[HostedLedger] | None = None) -> None:
         """Lease what is ready; ``spent`` are ledgers known to be empty, and learns of others."""
@@ -300,6 +317,10 @@ class Polling:
         if (group, member) in self._lines:
             self._turns[(group, member)] = turn + 1
         return ledgers[turn:] + ledgers[:turn]
+
+
+def _has_closed(ledgers: Sequence[HostedLedger]) -> bool:
+    return any(hosted.is_closed for hosted in ledgers)
 
 
 def _freed_by(changes: Sequence[Change], member: str) -> int:
