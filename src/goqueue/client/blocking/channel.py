@@ -53,6 +53,9 @@ class SocketChannel:
         self._bell, self._ear = socket.socketpair()
         self._bell.settimeout(0)
         self._ear.settimeout(0)
+        self._poll = select.poll()
+        self._watched: socket.socket | None = None
+        """The connection that ``_poll`` waits for: another one has another number."""
 
     def __repr__(self) -> str:
         return f"<SocketChannel by {self._link!r}>"
@@ -74,11 +77,13 @@ class SocketChannel:
 
     def _wait(self, connection: socket.socket, timeout_s: float) -> bool:
         """Wait for bytes; return True if there are some to read."""
-        poll = select.poll()
-        poll.register(connection, select.POLLIN)
-        poll.register(self._ear, select.POLLIN)
-        ready = {place for place, _ in poll.poll(timeout_s * 1_000)}
-        if ready == {self._ear.fileno()}:
+        if connection is not self._watched:
+            self._poll = select.poll()
+            self._poll.register(connection, select.POLLIN)
+            self._poll.register(self._ear, select.POLLIN)
+            self._watched = connection
+        ready = self._poll.poll(timeout_s * 1_000)
+        if len(ready) == 1 and ready[0][0] == self._ear.fileno():
             with contextlib.suppress(BlockingIOError):
                 self._ear.recv(1_024)
             return False
@@ -91,6 +96,7 @@ class SocketChannel:
 
     def close(self) -> None:
         """Give up the connection; the next request makes a new one."""
+        self._watched = None
         self._link.close()
 
     def end(self) -> None:
