@@ -84,6 +84,11 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
         return self.durability == FSYNC
 
     @property
+    def is_left_to_the_system(self) -> bool:
+        """Whether nothing waits for the disk, neither publishers nor consumers."""
+        return self.durability == OS
+
+    @property
     def sync_interval_ms(self) -> int | None:
         """Return how often bytes are synced in the background, if not before every ack."""
         if not self.durability.startswith(INTERVAL_PREFIX):

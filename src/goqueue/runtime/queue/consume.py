@@ -104,8 +104,8 @@ class Consumption:
         assert grant.deed is Deed.SETTLE, "a grant to settle"
         started = time.perf_counter()
         self._hear_of(grant, group, member)
-        outcomes, is_changed = self._settle(group, parts)
-        if is_changed:
+        outcomes, awaits_disk = self._settle(group, parts)
+        if awaits_disk:
             await self._state.settle(group, is_alone=is_alone)
         self._count(group, parts, outcomes, started)
         return outcomes
@@ -117,8 +117,8 @@ class Consumption:
         assert grant.deed is Deed.SETTLE, "a grant to settle"
         started = time.perf_counter()
         self._hear_of(grant, group, member)
-        outcomes, is_changed = self._settle(group, parts)
-        durable = self._state.durable(group) if is_changed else None
+        outcomes, awaits_disk = self._settle(group, parts)
+        durable = self._state.durable(group) if awaits_disk else None
         return Settling(outcomes, durable, partial(self._count, group, parts, outcomes, started))
 
     async def begin_next(
@@ -141,17 +141,17 @@ class Consumption:
         poll = pending(hosted, member, generation, demand)
         ack = self._only_ack(group, parts)
         if ack is not None and self._polling.lease_at_once(poll, [(ack[0], ack[1].events)]):
-            outcomes, is_changed = [ack[1].reply], True
+            outcomes, awaits_disk = [ack[1].reply], ack[0].awaits_disk
             self._polling.await_disk(poll)
         else:
-            outcomes, is_changed = self._settle(group, parts)
+            outcomes, awaits_disk = self._settle(group, parts)
             try:
                 await self._polling.lease(poll, wait_ms=0 if parts else demand.wait_ms)
             except GoQueueError:
-                if not is_changed:
+                if not parts:
                     raise
                 poll = pending(hosted, member, None, demand)
-        durable = self._state.durable(group) if is_changed and poll.ready is None else None
+        durable = self._state.durable(group) if awaits_disk and poll.ready is None else None
         tell = partial(self._count, group, parts, outcomes, started)
         return Next(Settling(outcomes, durable, tell), poll)
 
@@ -175,11 +175,11 @@ class Consumption:
                 hosted_group.touch(member, grant.caller.connection)
 
     def _settle(self, group: str, parts: Sequence[Settlement]) -> tuple[list[Settled], bool]:
-        """Decide and write; tell whether there is anything to make durable."""
+        """Decide and write; return True if the answer waits for the disk."""
         policy = self.ledgers.policy(group)
         ledgers = self.ledgers.of(group)
         outcomes: list[Settled] = []
-        is_changed = False
+        awaits_disk = False
         for part in parts:
             hosted = ledgers.get(part.partition)
             if hosted is None:
@@ -187,9 +187,9 @@ class Consumption:
                 continue
             decision = decide(hosted.ledger, part, policy, hosted.moment())
             hosted.commit(decision.events)
-            is_changed = is_changed or bool(decision.events)
+            awaits_disk = awaits_disk or (bool(decision.events) and hosted.awaits_disk)
             outcomes.append(decision.reply)
-        return outcomes, is_changed
+        return outcomes, awaits_disk
 
     def _count(
         self, group: str, parts: Sequence[Settlement], outcomes: Sequence[Settled], started: float

@@ -198,6 +198,11 @@ class HostedLedger:
                 members.update(lease.member for _, lease in self.ledger.leases)
         return members
 
+    @property
+    def awaits_disk(self) -> bool:
+        """Whether leases and settlements are answered when they are durable, as most are."""
+        return not self.partition.settings.is_left_to_the_system
+
     def durable(self) -> asyncio.Future[None]:
         """Return a future that is done when everything committed so far is durable."""
         return self.host.durable()

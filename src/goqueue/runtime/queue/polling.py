@@ -79,6 +79,7 @@ class Polling:
             ledgers,
             ledgers_of=self._open_all,
             attempt=self._try_again,
+            awaits_disk=self._awaits_disk,
             durable=state.durable,
             give_back=self.give_back,
         )
@@ -174,12 +175,19 @@ class Polling:
         return True
 
     def await_disk(self, poll: PendingPoll) -> None:
-        """Let a poll be answered when what was written for it is durable."""
+        """Let a poll be answered when what was written for it is durable, where that matters."""
         try:
-            poll.ready = self._state.durable(poll.group.name)
+            if self._awaits_disk(poll):
+                poll.ready = self._state.durable(poll.group.name)
         except GoQueueError:
             self.give_back(poll.group.name, poll.parts)
             raise
+
+    def _awaits_disk(self, poll: PendingPoll) -> bool:
+        """Return True if a poll is answered when its leases are durable."""
+        ledgers = self._ledgers.of(poll.group.name)
+        found = [ledgers.get(part.partition) for part in poll.parts]
+        return any(hosted is None or hosted.awaits_disk for hosted in found)
 
     def _is_plain(self, poll: PendingPoll, wish: LeaseRequest, before: Sequence[Change]) -> bool:
         """Return True if a poll for one message has to wait for nothing else."""
@@ -201,7 +209,7 @@ class Polling:
             await self._poll_once(poll)
             if not poll.parts and demand.wait_ms > 0:
                 return None
-            if poll.parts:
+            if self._awaits_disk(poll):
                 await self._state.settle(group, is_alone=True)
         except BaseException:
             self.give_back(group, poll.parts)

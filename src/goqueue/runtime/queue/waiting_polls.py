@@ -76,12 +76,14 @@ class WaitingPolls:
         *,
         ledgers_of: Callable[[HostedGroup, str], list[HostedLedger]],
         attempt: Attempt,
+        awaits_disk: Callable[[PendingPoll], bool],
         durable: Callable[[str], asyncio.Future[None]],
         give_back: Callable[[str, Sequence[Leased]], None],
     ) -> None:
         self._ledgers = ledgers
         self._ledgers_of = ledgers_of
         self._attempt = attempt
+        self._awaits_disk = awaits_disk
         self._durable = durable
         self._give_back = give_back
         self._awake: dict[PendingPoll, None] = {}
@@ -195,16 +197,23 @@ class WaitingPolls:
             # Given up while it was tried.
             self._give_back(poll.group.name, poll.parts)
         elif poll.parts:
-            self._unwatch(poll)
-            try:
-                self._durable(poll.group.name).add_done_callback(partial(self._synced, poll))
-            except GoQueueError as error:
-                self._fail(poll, error)
+            self._leased(poll)
         elif poll.is_late or not self._ledgers.is_waited_for:
             self._answer(poll)
         elif poll.has_news:
             poll.has_news = False
             poll.wake()
+
+    def _leased(self, poll: PendingPoll) -> None:
+        """Answer a poll that has leased something, once that is durable."""
+        self._unwatch(poll)
+        try:
+            if self._awaits_disk(poll):
+                self._durable(poll.group.name).add_done_callback(partial(self._synced, poll))
+            else:
+                self._answer(poll)
+        except GoQueueError as error:
+            self._fail(poll, error)
 
     def _synced(self, poll: PendingPoll, durable: asyncio.Future[None]) -> None:
         """Answer: what was leased is durable, or never will be."""
