@@ -46,11 +46,9 @@ class PartitionLog:
     """Appends, commits, reads and forgets frames. Its directory is there before it is opened."""
 
     def __init__(self, disk: Disk, directory: str, *, segment_bytes: int = SEGMENT_BYTES) -> None:
-        self._disk = disk
-        self._directory = directory
+        self._disk, self._directory = disk, directory
         self.segment_bytes = segment_bytes
-        self.counters = LogCounters()
-        self.recovery = Recovery()
+        self.counters, self.recovery = LogCounters(), Recovery()
         self.failure: StorageFailedError | None = None
         self.is_committing = False
         self._opened: list[Segment] = []
