@@ -151,7 +151,11 @@ class Consumption:
                 if not parts:
                     raise
                 poll = pending(hosted, member, None, demand)
-        durable = self._state.durable(group) if awaits_disk and poll.ready is None else None
+        try:
+            durable = self._state.durable(group) if awaits_disk and poll.ready is None else None
+        except GoQueueError:
+            self._polling.give_back(group, poll.parts)
+            raise
         tell = partial(self._count, group, parts, outcomes, started)
         return Next(Settling(outcomes, durable, tell), poll)
 

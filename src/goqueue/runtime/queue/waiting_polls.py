@@ -26,7 +26,7 @@ class PendingPoll:
 
     __slots__ = (
         "bytes_max", "generation", "group", "has_news", "is_late", "is_tried", "limit", "member",
-        "parts", "ready", "room", "started_s", "timer", "wake", "watched",
+        "parts", "ready", "room", "started_s", "task", "timer", "wake", "watched",
     )  # fmt: skip
 
     def __init__(
@@ -52,6 +52,8 @@ class PendingPoll:
         self.timer: asyncio.TimerHandle | None = None
         self.is_tried = False
         """Whether an attempt is under way, which waits for the disk."""
+        self.task: asyncio.Task[None] | None = None
+        """What waits for it."""
         self.has_news = False
         """Whether there was news during it."""
         self.is_late = False
@@ -144,7 +146,15 @@ class WaitingPolls:
         """Tidy up after a poll; what was leased for one that is not answered comes back."""
         self._unwatch(poll)
         if ready.cancelled() or ready.exception() is not None:
-            self._give_back(poll.group.name, poll.parts)
+            self._take_back(poll)
+            if poll.task is not None:
+                # It may wait for memory or the disk, and holds the line of its member.
+                poll.task.cancel()
+
+    def _take_back(self, poll: PendingPoll) -> None:
+        """End the leases of a poll that is not answered."""
+        parts, poll.parts = poll.parts, []
+        self._give_back(poll.group.name, parts)
 
     # News.
 
@@ -178,24 +188,29 @@ class WaitingPolls:
             self._tried(poll)
             return
         poll.is_tried = True
-        task = asyncio.get_running_loop().create_task(self._finish(poll, attempt))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        poll.task = asyncio.get_running_loop().create_task(self._finish(poll, attempt))
+        self._tasks.add(poll.task)
+        poll.task.add_done_callback(self._tasks.discard)
 
     async def _finish(self, poll: PendingPoll, attempt: Started[None]) -> None:
         """Wait for an attempt that has to read from the disk."""
         try:
             await attempt
+        except asyncio.CancelledError:
+            self._take_back(poll)
+            raise
         except Exception as error:  # noqa: BLE001 - who waits is told
             self._fail(poll, error)
-        poll.is_tried = False
+        finally:
+            poll.is_tried, poll.task = False, None
         self._tried(poll)
 
     def _tried(self, poll: PendingPoll) -> None:
         assert poll.ready is not None, "it waits"
         if poll.ready.done():
             # Given up while it was tried.
-            self._give_back(poll.group.name, poll.parts)
+            self._take_back(poll)
+            poll.room.keep(0)
         elif poll.parts:
             self._leased(poll)
         elif poll.is_late or not self._ledgers.is_waited_for:

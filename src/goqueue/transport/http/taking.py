@@ -6,10 +6,11 @@ from typing import Final
 import msgspec
 
 from goqueue.base.deeds import Deed
-from goqueue.base.errors import InvalidRequestError
+from goqueue.base.errors import GoQueueError, InvalidRequestError
 from goqueue.base.limits import FETCH_WAIT_MS_MAX, HTTP_READ_MESSAGES_MAX
 from goqueue.base.units import parse_duration_ms
 from goqueue.service.claims import Claims, Terms
+from goqueue.service.queue import Polled
 from goqueue.service.reading import PAGE_BYTES_MAX
 from goqueue.service.service import Service
 from goqueue.service.verb import RequestContext
@@ -66,7 +67,7 @@ class NextRoutes:
                 call.grant, poll, receipts, context
             )
             if not polled.parts and poll.wait_ms > 0:
-                polled = await wait.run(context)
+                polled = await self._wait(wait, context, polled, has_settled=bool(receipts))
 
             def more(written: PollReply) -> NextReply:
                 return NextReply(
@@ -80,6 +81,17 @@ class NextRoutes:
             return await reply_to(wait, polled, is_base64=body.encoding == BASE64, more=more)
         finally:
             room.keep(0)
+
+    async def _wait(
+        self, wait: PollWait, context: RequestContext, nothing: Polled, *, has_settled: bool
+    ) -> Polled:
+        """Wait for messages; what was settled is answered even if the wait fails."""
+        try:
+            return await wait.run(context)
+        except GoQueueError:
+            if not has_settled:
+                raise
+            return nothing
 
 
 def _poll_of(group: str, body: NextRequest) -> Poll:

@@ -28,7 +28,7 @@ def begin_at_once(
         return started
     reply = started.result
     if isinstance(reply, Reply):
-        answer(reply)
+        _answer(reply, answer)
         return None
     reply.ready.add_done_callback(partial(_finish, reply, answer))
     return reply.ready
@@ -37,8 +37,23 @@ def begin_at_once(
 def _finish(later: Later, answer: Callable[[Outcome], None], ready: asyncio.Future[None]) -> None:
     """Answer a request that was carried out, once the disk has done its part."""
     error = None if ready.cancelled() else ready.exception()
-    if error is None and not ready.cancelled():
-        answer(later.finish())
-    else:
+    if error is not None or ready.cancelled():
         later.undo()
+        answer(error)
+        return
+    try:
+        reply = later.finish()
+    except Exception as fault:  # noqa: BLE001 - the outermost frame of a request
+        later.undo()
+        answer(fault)
+    else:
+        _answer(reply, answer)
+
+
+def _answer(reply: Reply, answer: Callable[[Outcome], None]) -> None:
+    """Write a reply; one that cannot be written is taken back, and the client told why."""
+    try:
+        answer(reply)
+    except Exception as error:  # noqa: BLE001 - the outermost frame of a request
+        reply.undo()
         answer(error)

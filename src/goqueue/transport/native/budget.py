@@ -73,7 +73,7 @@ class ByteBudget:
 class ReplyRoom:
     """What one reply holds of a budget, from being read until it has left the broker."""
 
-    __slots__ = ("_budget", "_held", "_turn", "_turns", "_until_turn")
+    __slots__ = ("_budget", "_held", "_is_over", "_turn", "_turns", "_until_turn")
 
     def __init__(
         self,
@@ -85,6 +85,7 @@ class ReplyRoom:
         self._turns = turns or Turns()
         self._until_turn = until_turn or self._turns.take
         self._held = 0
+        self._is_over = False
         self._turn: asyncio.Event | None = None
 
     @property
@@ -109,7 +110,9 @@ class ReplyRoom:
         return share
 
     def keep(self, size: int) -> None:
-        """Hold just so many bytes: what was really read."""
+        """Hold just so many bytes: what was really read. Behind ``release`` nothing is held."""
+        if self._is_over:
+            return
         self._budget.charge(size - self._held)
         self._held = size
         if size == 0:
@@ -119,8 +122,13 @@ class ReplyRoom:
     def release(self) -> None:
         """Hold nothing any more, and let others go on."""
         held, self._held = self._held, 0
+        self._is_over = True
         self._budget.give_back(held)
+        turn = self._turn
         self._leave()
+        if turn is not None:
+            # What still waits for its turn reads nothing that is kept.
+            turn.set()
 
     def _leave(self) -> None:
         if self._turn is not None:
