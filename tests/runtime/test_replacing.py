@@ -2,20 +2,29 @@
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from random import Random
+from typing import Any
 
 import pytest
 
-from goqueue.base.errors import DelayConflictError, GoQueueError, InvalidRequestError
+from goqueue.base.errors import (
+    DelayConflictError,
+    DiskFullError,
+    GoQueueError,
+    InvalidRequestError,
+)
 from goqueue.base.units import HOUR_MS
 from goqueue.core.record.message import Draft, Message
 from goqueue.core.record.queue_rows import DELAY_ID, ON_CONFLICT
 from goqueue.core.record.repack import frame_drafts
 from goqueue.core.record.stamp import NO_STAMP, ProducerStamp
+from goqueue.core.schedule.schedule import DelayReleased
 from goqueue.runtime import broker as broker_module
 from goqueue.runtime.log.places import outcomes_of, place_rows
 from goqueue.runtime.log.published import Published
+from goqueue.runtime.log.topic import Topic
+from goqueue.runtime.machine import MachineHost
 from goqueue.runtime.state_log import STATE_TOPIC
 from goqueue.testing.disk import CrashError
 from tests.runtime.grants import PUBLISHING
@@ -359,5 +368,100 @@ def test_never_both_and_never_none_over_a_crash_at_any_operation(seed: int) -> N
             operation += 1
 
         assert operation > OPERATIONS_MIN
+
+    run(main())
+
+
+def test_a_message_that_was_rescheduled_keeps_its_name_over_a_kill() -> None:
+    """Its record says it was due long ago; it is found, refused for and replaced all the same."""
+
+    async def main() -> None:
+        rig = await begin(partitions=1)
+        await send(rig, draft(rig, b"a", delay_ms=5_000))
+        await rig.broker.delays.reschedule("t", 0, 0, due_ms=rig.clock.now_ms() + HOUR_MS)
+        rig.clock.advance(10_000)
+        rig.recover_with(rig.disk.kill())
+        rig.clock.restart()
+        await rig.start()
+        (found,) = await rig.broker.delays.find_id("t", "n")
+        refused = await send(rig, draft(rig, b"b", wish=b"error"))
+        await send(rig, draft(rig, b"c", wish=b"replace"))
+
+        assert found.offset == 0
+        assert isinstance(outcomes_of(refused, 1)[0], DelayConflictError)
+        assert await delivered(rig) == [b"c"]
+        await rig.stop()
+
+    run(main())
+
+
+def test_what_was_let_go_is_not_replaced_by_a_later_message(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A replacement that failed on a full disk leaves nothing that a restart could mistake."""
+
+    async def main() -> None:
+        rig = await begin(partitions=1)
+        await send(rig, draft(rig, b"a", delay_ms=60_000))
+        commit = MachineHost.commit
+
+        def full(*_: object, **__: object) -> Published:
+            raise DiskFullError("no room")
+
+        def commit_some(host: MachineHost[Any], events: Sequence[Any], **more: Any) -> None:
+            if any(isinstance(event, DelayReleased) for event in events):
+                raise DiskFullError("no room for state")
+            commit(host, events, **more)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Topic, "append_judged", full)
+            patch.setattr(MachineHost, "commit", commit_some)
+            with pytest.raises(DiskFullError):
+                await send(rig, draft(rig, b"b", wish=b"replace"))
+            patch.undo()
+        rig.clock.advance(61_000)
+        release(rig)
+        await send(rig, draft(rig, b"c", wish=b"replace"))
+        rig.recover_with(rig.disk.kill())
+        rig.clock.restart()
+        await rig.start()
+
+        assert await delivered(rig) == [b"a", b"c"]
+        await rig.stop()
+
+    run(main())
+
+
+def test_the_last_of_many_in_a_batch_waits() -> None:
+    """Rows that replace each other in turn all give way to the last one."""
+
+    async def main() -> None:
+        rig = await begin(partitions=1)
+        rows = [draft(rig, b"%d" % n, wish=b"replace") for n in range(5)]
+        await send(rig, draft(rig, b"a"))
+        published = await send(rig, *rows)
+        places = outcomes_of(published, 5)
+        (found,) = await rig.broker.delays.find_id("t", "n")
+
+        assert set(places) == {(0, found.offset)}
+        assert await delivered(rig) == [b"4"]
+        await rig.stop()
+
+    run(main())
+
+
+def test_messages_cancelled_before_an_unload_are_counted_once() -> None:
+    """Statistics do not change when a state partition comes and goes."""
+
+    async def main() -> None:
+        rig = await begin(partitions=1)
+        await send(rig, draft(rig, b"a"))
+        await rig.broker.delays.cancel("t", 0, 0)
+        for partition in rig.broker.state.partitions:
+            rig.broker.delays.unload(partition)
+            rig.broker.delays.load(partition)
+
+        assert rig.broker.topic("t").partitions[0].queue.schedule.cancelled_total == 1
+        await rig.stop()
 
     run(main())

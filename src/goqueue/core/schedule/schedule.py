@@ -399,11 +399,22 @@ class Schedule:
         self._wheel.clear()
         self._fill_wheel()
         known, self._known = self._known, BitMap64()
+        # These were counted when they were cancelled here.
+        self.cancelled_total -= len(self.cancelled & known)
         return self.cancelled - known
 
-    def timeless(self) -> BitMap64:
-        """Return what is hidden and whose time only the log knows: a change of it is gone."""
-        return self._table.missing(self.hidden) - BitMap64(list(self._moved))
+    def unlisted(self) -> BitMap64:
+        """Return what only a change has hidden: its first time and its name are in the log."""
+        return self._table.missing(self.hidden)
+
+    def is_timeless(self, offset: Offset) -> bool:
+        """Return True if only the log knows the time of such a message: the change is gone."""
+        return offset not in self._moved
+
+    def name(self, offset: Offset, name: bytes) -> None:
+        """Have a hidden message found by the name that the log says."""
+        if offset not in self._table.named(name):
+            self._table.name([(offset, name)])
 
     def set_time(self, offset: Offset, due_ms: int) -> None:
         """Have a hidden message due when the log says."""
@@ -434,7 +445,7 @@ class Schedule:
 
         Their times leave the wheel, too: one of them would make another message due early.
         """
-        for offsets in (self.hidden, self.cancelled):
+        for offsets in (self.hidden, self.cancelled, self._known):
             cut_from(offsets, end_offset)
         self.pending = len(self.hidden)
         self._moved = {at: moved for at, moved in self._moved.items() if at < end_offset}

@@ -90,31 +90,45 @@ async def judge_names(
     left_out: Collection[int],
 ) -> Verdict:
     """Decide about the rows of a request, and hold what they replace."""
-    conflicts = [one for one in conflicts_of(frames) if one.row not in left_out]
-    named = {row: name for row, name in names_of(frames).items() if row not in left_out}
+    conflicts = {one.row: one for one in conflicts_of(frames) if one.row not in left_out}
     refused: dict[int, str] = {}
     superseded: dict[int, int] = {}
     waiting: dict[bytes, list[Waiting]] = {}
-    for one in conflicts:
-        if one.name not in waiting:
-            waiting[one.name] = await names.find(topic, one.name)
-        earlier = [
-            row
-            for row, name in named.items()
-            if name == one.name and row < one.row and row not in refused
-        ]
-        if one.is_replacing:
-            superseded.update(dict.fromkeys(earlier, one.row))
-        elif earlier or waiting[one.name]:
-            refused[one.row] = f"delay_id: a message waits as {one.name.decode(errors='replace')!a}"
+    earlier: dict[bytes, list[int]] = {}
+    """Rows of this request that wait under a name, as far as it was judged."""
+    for row, name in sorted(names_of(frames).items()):
+        if row in left_out:
+            continue
+        beside = earlier.setdefault(name, [])
+        one = conflicts.get(row)
+        if one is not None and name not in waiting:
+            waiting[name] = await names.find(topic, name)
+        if one is not None and one.is_replacing:
+            superseded.update(dict.fromkeys(beside, row))
+            beside.clear()
+        elif one is not None and (beside or waiting[name]):
+            refused[row] = f"delay_id: a message waits as {name.decode(errors='replace')!a}"
+            continue
+        beside.append(row)
+    for row, by in sorted(superseded.items(), reverse=True):
+        # The row that took its place may have been replaced in turn.
+        superseded[row] = superseded.get(by, by)
+    replaced = {one.name: waiting[one.name] for one in conflicts.values() if one.is_replacing}
+    return Verdict(refused, superseded, await _hold_all(names, replaced, target))
+
+
+async def _hold_all(
+    names: DelayNames[T_contra], replaced: Mapping[bytes, Sequence[Waiting]], target: Partition
+) -> list[Waiting]:
+    """Hold the messages that wait under some names, or raise and let all of them wait on."""
     held: list[Waiting] = []
     try:
-        for name in {one.name for one in conflicts if one.is_replacing}:
-            held += await names.hold(waiting[name], name=name, target=target)
+        for name, waiting in replaced.items():
+            held += await names.hold(waiting, name=name, target=target)
     except BaseException:
         names.release(held)
         raise
-    return Verdict(refused, superseded, held)
+    return held
 
 
 async def replace(

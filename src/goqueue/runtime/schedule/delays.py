@@ -96,8 +96,8 @@ class Delays:
             one.queue.turn()
             now_ms = self._clock.steady_ms()
             cancelled = one.queue.schedule.load(changes.get(one, ()), now_ms=now_ms)
-            for offset in each(one.queue.schedule.timeless()):
-                one.queue.schedule.set_time(Offset(offset), _due_ms(one, Offset(offset)))
+            for offset in each(one.queue.schedule.unlisted()):
+                _recall(one, Offset(offset))
             if cancelled:
                 one.queue.tell_cancelled(cancelled)
             self.timer.resume(one.queue)
@@ -316,16 +316,23 @@ def check_delay(delay_ms: int) -> None:
         )
 
 
-def _due_ms(partition: Partition, offset: Offset) -> int:
-    """Return when a message is due as its record says; 0 where that is lost."""
+def _recall(partition: Partition, offset: Offset) -> None:
+    """Read off the log what a schedule does not know of a message that a change has hidden."""
+    waiting = partition.queue.schedule
+    due_ms = 0
     piece = partition.reader.read(offset, end_offset=Offset(offset + 1), bytes_max=1)
     for span in Walk(piece.frames):
         special = rows_of_frame(span.header, piece.frames[span.start : span.end])
-        if special is not None and special.delays is not None:
-            rows, due_ms = special.delays.rows + span.header.offset, special.delays.due_ms
-            if offset in rows:
-                return int(due_ms[rows == offset][0])
-    return 0
+        if special is None or special.delays is None:
+            continue
+        row = offset - span.header.offset
+        times = special.delays.due_ms[special.delays.rows == row]
+        due_ms = int(times[0]) if len(times) else due_ms
+        for number, name in special.delays.ids:
+            if number == row:
+                waiting.name(offset, name)
+    if waiting.is_timeless(offset):
+        waiting.set_time(offset, due_ms)
 
 
 def _key(partition: Partition) -> str:

@@ -8,11 +8,12 @@ the new message is there the held ones are cancelled, and otherwise they wait on
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from goqueue.base.errors import DelayedNotFoundError, GoQueueError
+from goqueue.base.errors import DelayedNotFoundError, GoQueueError, InvalidRequestError
 from goqueue.base.ids import Offset
+from goqueue.base.limits import DELAYED_PAGE_MAX
 from goqueue.core.record.queue_rows import DELAY_ID, ON_CONFLICT, REPLACE
 from goqueue.core.schedule import schedule
 from goqueue.observability.events import LogEvent
@@ -37,15 +38,23 @@ class DelayReplacements:
     def __init__(self, state: StateJournal, host_of: HostOf) -> None:
         self._state = state
         self._host_of = host_of
+        self._unsettled: dict[Waiting, Sequence[schedule.Event]] = {}
+        """What was released and is not known to be durable, with what is still to be written."""
 
     async def find(self, topic: Topic, name: bytes) -> list[Waiting]:
         """Return the messages of a topic that wait under a name."""
         self._state.check(topic.record.name)
+        await self._settle_releases(topic)
         found: list[Waiting] = []
         for partition in topic.partitions:
             offsets = partition.queue.schedule.named(name)
             if not offsets:
                 continue
+            if len(found) + len(offsets) > DELAYED_PAGE_MAX:
+                raise InvalidRequestError(
+                    f"delay_id: more than {DELAYED_PAGE_MAX} messages wait as"
+                    f" {name.decode(errors='replace')!a}; cancel them first"
+                )
             if offsets[-1] >= partition.committed_offset:
                 await partition.committed()
             messages = await read_messages(topic, partition, offsets)
@@ -87,12 +96,29 @@ class DelayReplacements:
             events = queue.schedule.release(one.offset).events
             try:
                 self._host_of(one.partition).commit(events)
+                self._unsettled[one] = ()
             except GoQueueError as error:
                 # Made true all the same; a start that finds no replacement says so again.
                 for event in events:
                     queue.schedule.apply(event)
+                self._unsettled[one] = events
                 log.warning(LogEvent.REPLACEMENT_NOT_SETTLED, error=error.message)
             queue.arm()
+
+    async def _settle_releases(self, topic: Topic) -> None:
+        """Have it durable what was released in a topic, or raise.
+
+        Otherwise a restart would take the next message of the name for the one that never came.
+        """
+        for one in [
+            one for one in self._unsettled if one.partition.name.topic == topic.record.name
+        ]:
+            if one.partition in topic.partitions:
+                host = self._host_of(one.partition)
+                host.commit(self._unsettled[one])
+                self._unsettled[one] = ()
+                await host.durable()
+            self._unsettled.pop(one, None)
 
     async def finish(self, held: Iterable[Waiting]) -> None:
         """Cancel messages whose places were taken, durably."""
@@ -135,7 +161,8 @@ class DelayReplacements:
             page = await read_from(topic, target, offset, count_max=SCANNED)
             for message in page.messages:
                 headers = message.headers or {}
-                if headers.get(DELAY_ID) == held.name and headers.get(ON_CONFLICT) == REPLACE:
+                is_named = headers.get(DELAY_ID) == held.name and message.deliver_at_us is not None
+                if is_named and headers.get(ON_CONFLICT) == REPLACE:
                     return True
             if page.next_offset <= offset:
                 break
