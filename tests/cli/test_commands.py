@@ -18,6 +18,7 @@ TOPIC = "catalogue-of-commands"
 GROUP = "those-who-read-it"
 PRODUCER = "billing-1"
 SUBJECT = "what-they-look-like"
+SCHEDULE = "every-night"
 
 EXAMPLES: dict[tuple[str, ...], tuple[str, ...]] = {
     ("topic", "create"): (TOPIC, "--if-not-exists"),
@@ -31,6 +32,13 @@ EXAMPLES: dict[tuple[str, ...], tuple[str, ...]] = {
     ("delayed", "get"): (TOPIC, "--id", "later"),
     ("delayed", "reschedule"): (TOPIC, "--id", "later", "--delay", "2h"),
     ("delayed", "cancel"): (TOPIC, "--id", "later"),
+    ("schedule", "create"): (SCHEDULE, "--every", "1d", "--topic", TOPIC, "--value", "x"),
+    ("schedule", "list"): (),
+    ("schedule", "describe"): (SCHEDULE,),
+    ("schedule", "pause"): (SCHEDULE,),
+    ("schedule", "resume"): (SCHEDULE,),
+    ("schedule", "trigger"): (SCHEDULE,),
+    ("schedule", "delete"): (SCHEDULE, "--force"),
     ("group", "list"): (),
     ("group", "describe"): (GROUP,),
     ("group", "members"): (GROUP,),
