@@ -10,9 +10,14 @@ from hypothesis import strategies as st
 
 from goqueue.base.errors import GoQueueError, ScheduleNotFoundError
 from goqueue.base.units import SECOND_MS
+from goqueue.core.record.message import Draft
+from goqueue.core.record.repack import frame_drafts
+from goqueue.core.record.stamp import NO_STAMP
 from goqueue.runtime import broker as broker_module
+from goqueue.runtime.recurring.hosted_schedule import HostedSchedule
 from goqueue.runtime.state_records import SLOTS
 from goqueue.testing.disk import CrashError
+from tests.runtime.grants import PUBLISHING
 from tests.runtime.rig import Rig, run
 from tests.runtime.schedule_rig import TOPIC, begin, every, restart, tick, ticks, view
 from tests.runtime.schedule_rig import published as messages_of
@@ -102,6 +107,48 @@ def test_a_tick_has_one_message_over_a_crash_at_any_operation(seed: int) -> None
             operation += 1
 
         assert operation > OPERATIONS_MIN
+
+    run(main())
+
+
+def test_a_tick_has_one_message_where_a_power_cut_took_the_end_of_its_log(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Begun behind messages that are lost, published before that place, and killed once more."""
+
+    async def fail(*_: object) -> None:
+        raise CrashError("the process dies here")
+
+    async def main() -> None:
+        rig = Rig()
+        await rig.start()
+        rig.broker.create_topic(TOPIC, partitions=1, settings={"durability": "os"})
+        await rig.broker.schedules.create("s", every(10))
+        for number in range(5):
+            draft = Draft(value=b"%d" % number, timestamp_us=rig.clock.now_us())
+            frames = memoryview(frame_drafts([draft], NO_STAMP))
+            await rig.broker.topic(TOPIC).publish(PUBLISHING, 0, frames)
+        rig.clock.advance(EVERY_MS)
+        with monkeypatch.context() as patch:
+            patch.setattr(HostedSchedule, "_publish", fail)
+            await tick(rig)
+        begun = view(rig).state.begun
+        assert begun is not None
+        rig.recover_with(rig.disk.crash())
+        rig.clock.restart()
+        await rig.start()
+        assert rig.broker.topic(TOPIC).partition(0).log.end_offset < begun.place.from_offset
+        with monkeypatch.context() as patch:
+            patch.setattr(HostedSchedule, "_note", fail)
+            await tick(rig)
+        rig.recover_with(rig.disk.kill())
+        rig.clock.restart()
+        await rig.start()
+        await tick(rig)
+
+        assert len(await ticks(rig)) == 1
+        assert view(rig).state.published == 1
+        await rig.stop()
 
     run(main())
 
