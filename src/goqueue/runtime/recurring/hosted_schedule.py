@@ -171,6 +171,7 @@ class HostedSchedule:
                 await self._finish()
             topic = self._find_topic(self.state.spec.topic)
             decision = self.machine.trigger(self._place(topic), now_ms=self._clock.now_ms())
+            self._was_appended = False
             self.commit(decision)
             refused = self.state.refused
             try:

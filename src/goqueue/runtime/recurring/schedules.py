@@ -5,7 +5,7 @@ its name. One timer wakes those that are due; each publishes in a task of its ow
 """
 
 import asyncio
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Coroutine, Iterable
 from typing import Final, NamedTuple
 
 from goqueue.base.errors import (
@@ -237,10 +237,28 @@ class Schedules:
         await gone
 
     async def trigger(self, name: str) -> ScheduleView:
-        """Publish the message of a schedule now, beside its ticks; return when it is durable."""
+        """Publish the message of a schedule now, beside its ticks; return when it is durable.
+
+        It is seen to the end where the caller does not wait for it.
+        """
         hosted = self._find(name)
-        await hosted.trigger()
+        if self._is_stopped:
+            raise ShuttingDownError("the broker is stopping")
+        task = self._start(hosted, self._trigger(hosted))
+        await asyncio.wait([task])
+        if task.cancelled():
+            if self._is_stopped:
+                raise ShuttingDownError("the broker is stopping; the message may be published")
+            raise NotCoordinatorError(f"schedule {name} is not here; the message may be published")
+        task.result()
         return self._view(hosted, SCHEDULE_TICKS_SHOWN)
+
+    async def _trigger(self, hosted: HostedSchedule) -> None:
+        try:
+            await hosted.trigger()
+        finally:
+            # What was begun and not finished is tried again.
+            self._arm_again(hosted)
 
     def topic_created(self, topic: str) -> None:
         """Go on with the schedules that wait for a topic."""
@@ -257,9 +275,22 @@ class Schedules:
         self._look_at_the_wall()
         wall_ms, steady_ms = self._clock.now_ms(), self._clock.steady_ms()
         for name in [*self._wall.take_due(wall_ms), *self._steady.take_due(steady_ms)]:
-            task = asyncio.get_running_loop().create_task(self._run(self._hosted[name]))
-            self._runs[task] = name
-            task.add_done_callback(self._runs.pop)
+            hosted = self._hosted[name]
+            self._start(hosted, self._run(hosted))
+
+    def _start(
+        self, hosted: HostedSchedule, work: Coroutine[None, None, None]
+    ) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._runs[task] = hosted.name
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        del self._runs[task]
+        if not task.cancelled():
+            # The error of a trigger is its caller's, who may be gone.
+            task.exception()
 
     async def settled(self) -> None:
         """Return when nothing is being published; for tests, which set the clock."""
@@ -279,6 +310,9 @@ class Schedules:
             hosted.retry_ms = self._clock.steady_ms() + SLEEP_MS_MAX
         else:
             self._report(hosted, before, error)
+        self._arm_again(hosted)
+
+    def _arm_again(self, hosted: HostedSchedule) -> None:
         if self._hosted.get(hosted.name) is hosted:
             self._arm(hosted)
             self._set_alarm()
