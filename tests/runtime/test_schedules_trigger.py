@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from goqueue.base.errors import GoQueueError, ShuttingDownError
+from goqueue.core.recurring.recurring import Event
 from goqueue.runtime import broker as broker_module
 from goqueue.runtime.machine import MachineHost
 from goqueue.runtime.recurring.hosted_schedule import HostedSchedule
@@ -84,7 +85,7 @@ def test_a_trigger_that_could_not_be_noted_is_not_published_later(
         await schedules.trigger("s")
         durable, failed = MachineHost.durable, 0
 
-        async def fail(self: MachineHost[object]) -> None:
+        async def fail(self: MachineHost[Event]) -> None:
             nonlocal failed
             failed += 1
             if failed == 1:

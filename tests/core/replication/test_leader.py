@@ -136,6 +136,18 @@ def test_a_new_leader_keeps_its_watermark_until_its_isr_has_fetched() -> None:
     assert story.watermark == 10
 
 
+def test_a_leader_that_lagged_takes_nothing_for_committed_that_it_does_not_have() -> None:
+    """It was elected uncleanly, and heard of a watermark beyond its own end."""
+    log = ReplicaLog(end_offset=Offset(10), durable_offset=Offset(10), high_watermark=Offset(20))
+    begin = state(A, replicas=(A, B), min_insync=2)
+    leader = GroupLeader(A, begin, {DATA_LOG: log}, heard={}, now_ms=0)
+    leader.appended(DATA_LOG, Offset(12))
+    leader.wait(DATA_LOG, Offset(12), "waiter")
+
+    assert log.high_watermark == 10
+    assert leader.take_effects() == []
+
+
 def test_waiters_hear_when_their_messages_are_committed() -> None:
     """In any order, once, with the number of disks that have them."""
     story = Story(state(A, B, C))

@@ -272,6 +272,8 @@ def test_a_gap_ends_the_session() -> None:
     request = ends.sent()
     assert ends.arrive(request) is RequestFate.UNKNOWN
     ends.receive(unknown_session(request))
+    assert ends.request() is None
+    ends.now_ms += REFUSED_RETRY_MS
 
     again = ends.sent()
     assert again.session > request.session

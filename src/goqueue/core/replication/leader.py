@@ -101,6 +101,10 @@ class GroupLeader:
         self.is_resigned = False
         self._heard = heard
         self._lag_ms = lag_ms
+        for own in logs.values():
+            # One that was elected although it lagged knows a high watermark beyond its own log.
+            # What it writes below that is as little committed as anything else.
+            own.high_watermark = own.committed_offset
         self._epoch_starts = {log: logs[log].end_offset for log in logs}
         self._proposed: dict[NodeId, None] = {}
         """Everybody that a proposal since the last change of the partition would let in."""

@@ -24,7 +24,7 @@ ANSWER_TIMEOUT_MS: Final = 5 * SECOND_MS
 """A request that is not answered so long after its wait is lost, and the session with it."""
 
 REFUSED_RETRY_MS: Final = 50
-"""Pause before a log is asked for again at a node that does not lead it, or not yet."""
+"""Pause before asking again at a node that does not lead a log, or know this node, yet."""
 
 NOTHING_ANSWERED: Final = -1
 
@@ -72,6 +72,8 @@ class FetchSession:
         self._forgotten: dict[LogKey, None] = {}
         self._refused: dict[LogKey, int] = {}
         """When to ask again for logs that were refused."""
+        self._pause_until_ms = 0
+        """The other end did not know the session: it may be about to learn of this node."""
         self._under_way: dict[int, int] = {}
         """Until when the answer to each request is waited for."""
 
@@ -132,7 +134,7 @@ class FetchSession:
         """Return the request to send now: one always waits, a second one reports what changed."""
         if not self._logs and not self._forgotten:
             return None
-        if len(self._under_way) >= REQUESTS_MAX:
+        if len(self._under_way) >= REQUESTS_MAX or now_ms < self._pause_until_ms:
             return None
         parts = self._take_changed(position_of)
         if self._under_way and not parts and not self._forgotten:
@@ -173,6 +175,7 @@ class FetchSession:
             return ()
         if not answer.is_known:
             self.reset()
+            self._pause_until_ms = now_ms + REFUSED_RETRY_MS
             return ()
         del self._under_way[answer.sequence]
         self._answered = max(self._answered, answer.sequence)
