@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from goqueue.base.errors import InvalidRequestError
 from goqueue.base.units import DAY_MS, HOUR_MS, MINUTE_MS
 from goqueue.core.recurring.spec import ScheduleSpec, check_spec
-from goqueue.core.recurring.ticks import IntervalCalendar
+from goqueue.core.recurring.ticks import Calendar, IntervalCalendar, Recent
 from goqueue.runtime.recurring.calendar import CronCalendar, check_calendar
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -70,6 +70,18 @@ def model(minute: str, hour: str, zone: str, first: datetime, days: int) -> list
     return sorted(one for one in found if start_ms <= one < end_ms)
 
 
+def counted(calendar: Calendar, after_ms: int, until_ms: int, count_max: int) -> tuple[Recent, int]:
+    """Return the last ticks of a range, and how often other work could go between."""
+    work = calendar.recent(after_ms=after_ms, until_ms=until_ms, count_max=count_max)
+    portions = 0
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            return end.value, portions
+        portions += 1
+
+
 def ticks(calendar: CronCalendar, start_ms: int, end_ms: int) -> list[int]:
     found: list[int] = []
     at = calendar.after(start_ms - 1)
@@ -120,7 +132,7 @@ def test_where_the_question_begins_does_not_matter(
 def test_the_last_ticks_of_a_long_absence(line: str, gap_ms: int, count_max: int) -> None:
     """They are the same as if each had been looked at, and the others are counted."""
     calendar, start_ms = CronCalendar(line, "Europe/Berlin"), 1_700_000_000_000
-    recent = calendar.recent(after_ms=start_ms, until_ms=start_ms + gap_ms, count_max=count_max)
+    recent, _ = counted(calendar, start_ms, start_ms + gap_ms, count_max)
     walked = []
     at = calendar.after(max(start_ms, start_ms + gap_ms - 1_500 * MINUTE_MS))
     while at is not None and at <= start_ms + gap_ms:
@@ -129,7 +141,48 @@ def test_the_last_ticks_of_a_long_absence(line: str, gap_ms: int, count_max: int
 
     assert list(recent.ticks)[-len(walked) :] == walked[-count_max:] or not walked
     assert len(recent.ticks) <= count_max
-    assert recent.earlier <= 1_001
+    assert recent.earlier <= 1_000
+
+
+@given(
+    zone=st.sampled_from(sorted(CHANGES)),
+    change=st.sampled_from([0, 1]),
+    minute=st.sampled_from(MINUTES),
+    hour=st.sampled_from(HOURS),
+    from_ms=st.integers(0, DAY_MS),
+    span_ms=st.integers(0, 2 * DAY_MS),
+)
+def test_ticks_are_the_same_looked_at_from_their_end(
+    zone: str, change: int, minute: str, hour: str, from_ms: int, span_ms: int
+) -> None:
+    """On days on which clocks change as on any other."""
+    start_ms = to_ms(CHANGES[zone][change] - timedelta(days=1)) + from_ms
+    calendar = CronCalendar(f"{minute} {hour} * * *", zone)
+    wanted = ticks(calendar, start_ms + 1, start_ms + span_ms + 1)
+    recent, _ = counted(calendar, start_ms, start_ms + span_ms, 10_000)
+
+    assert list(recent.ticks) == wanted
+    assert recent.earlier == 0
+
+
+@pytest.mark.parametrize("line", ["* 3 1 7 *", "*/5 2 * 3,10 SUN", "0 12 1 */6 *", "0 0 29 2 *"])
+def test_ticks_far_apart_are_the_same_looked_at_from_their_end(line: str) -> None:
+    """With changes of the clocks between two of them."""
+    calendar, start_ms = CronCalendar(line, "Europe/Berlin"), 1_700_000_000_000
+    until_ms = start_ms + 3 * 366 * DAY_MS
+    recent, _ = counted(calendar, start_ms, until_ms, 10_000)
+
+    assert list(recent.ticks) == ticks(calendar, start_ms + 1, until_ms + 1)
+
+
+@pytest.mark.parametrize("line", ["* * * * *", "0 9 * * *", "* * * 2 *"])
+def test_the_ticks_of_ten_years_are_counted_in_portions(line: str) -> None:
+    """As many are looked at as are held or counted, some at a time."""
+    calendar, now_ms = CronCalendar(line, "Europe/Berlin"), 1_700_000_000_000
+    recent, portions = counted(calendar, now_ms - 10 * 366 * DAY_MS, now_ms, 1_000)
+
+    assert (len(recent.ticks), recent.earlier) == (1_000, 1_000)
+    assert portions == 2_000 // 32
 
 
 @given(
@@ -147,7 +200,7 @@ def test_intervals(every_ms: int, after_ms: int, span_ms: int, count_max: int) -
     count = max((until_ms - anchor_ms) // every_ms, 0)
     wanted = [anchor_ms + number * every_ms for number in range(1, count + 1)]
     wanted = [one for one in wanted if one > after_ms]
-    recent = calendar.recent(after_ms=after_ms, until_ms=until_ms, count_max=count_max)
+    recent, _ = counted(calendar, after_ms, until_ms, count_max)
 
     assert list(recent.ticks) == wanted[-count_max:]
     assert recent.earlier == len(wanted) - len(recent.ticks)

@@ -12,7 +12,7 @@ import msgspec
 from goqueue.base.limits import SCHEDULE_SET_BACK_MS_MAX
 from goqueue.core.decision import Decision
 from goqueue.core.recurring.spec import ScheduleSpec
-from goqueue.core.recurring.ticks import Calendar, Choice, choose
+from goqueue.core.recurring.ticks import Choice, Chooser, Counting
 
 ERROR_CHARACTERS_MAX = 1_000
 
@@ -161,18 +161,16 @@ class RecurringSchedule:
         return Decision((ScheduleCreated(spec, now_ms),), None)
 
     def look(
-        self, calendar: Calendar, *, now_ms: int, is_all_allowed: bool = True
-    ) -> Choice | None:
+        self, chooser: Chooser, *, now_ms: int, jumped_ms: int | None = None
+    ) -> Counting[Choice | None]:
         """Return what to do about the ticks that are due; nothing while one is under way."""
         state = self.state
         if state.is_paused or state.begun is not None:
             return None
-        return choose(
-            calendar,
-            state.spec.missed,
-            after_ms=state.last_ms,
-            now_ms=now_ms,
-            is_all_allowed=is_all_allowed,
+        return (
+            yield from chooser.choose(
+                state.spec.missed, after_ms=state.last_ms, now_ms=now_ms, jumped_ms=jumped_ms
+            )
         )
 
     def begin(self, choice: Choice, place: TickPlace) -> Decision[Event, None]:

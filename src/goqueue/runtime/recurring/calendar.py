@@ -7,7 +7,6 @@ whole hour only: it passes over ticks where clocks change by half of one.
 """
 
 import re
-from collections import deque
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
@@ -18,9 +17,9 @@ from cronsim import CronSim, CronSimError
 
 from goqueue.base.errors import InvalidRequestError
 from goqueue.base.limits import SCHEDULE_MISSED_COUNTED_MAX, SCHEDULE_ZONE_CHARACTERS_MAX
-from goqueue.base.units import DAY_MS, HOUR_MS
+from goqueue.base.units import DAY_MS
 from goqueue.core.recurring.spec import ScheduleSpec
-from goqueue.core.recurring.ticks import Calendar, IntervalCalendar, Recent
+from goqueue.core.recurring.ticks import Calendar, Counting, IntervalCalendar, Recent
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
@@ -29,8 +28,8 @@ _DAY: Final = timedelta(days=1)
 _ZONE: Final = re.compile(r"[A-Za-z0-9_+/-]+", re.ASCII)
 _OTHER_CLOCKS: Final = ("posix/", "right/", "localtime", "posixrules", "Factory")
 """Zones of some machines that are copies, count leap seconds, or differ by machine."""
-_WINDOWS_MS: Final = (HOUR_MS, DAY_MS, 31 * DAY_MS, 366 * DAY_MS, 10 * 366 * DAY_MS)
-"""How far back ticks are looked for, the nearest first: each has a bounded number of them."""
+_COUNTED_AT_ONCE: Final = 32
+"""So many ticks are looked at in a row: about a millisecond."""
 _MOMENT_MS_MAX: Final = 8_000 * 366 * DAY_MS
 """Behind this the calendar of Python ends; about the year 9985."""
 
@@ -59,13 +58,6 @@ class CronCalendar:
         except OverflowError:
             return None
         return None if tick is None else (tick - _EPOCH) // _MILLISECOND
-
-    def _ticks(self, after_ms: int) -> Iterator[int]:
-        """Yield ticks after a moment, in order."""
-        tick_ms = self.after(after_ms)
-        while tick_ms is not None:
-            yield tick_ms
-            tick_ms = self.after(tick_ms)
 
     def _walls(self, wall: datetime) -> Iterator[datetime]:
         """Yield the times on the wall after one of them; zones are no matter of cronsim's here."""
@@ -123,30 +115,67 @@ class CronCalendar:
             )
         return behind
 
-    def recent(self, *, after_ms: int, until_ms: int, count_max: int) -> Recent:
-        """Return the last ticks after one moment and up to another."""
-        held: deque[int] = deque(maxlen=count_max)
-        for count, tick_ms in enumerate(self._ticks(after_ms)):
-            if tick_ms > until_ms:
-                return Recent(list(held), count - len(held))
-            held.append(tick_ms)
-            if count == SCHEDULE_MISSED_COUNTED_MAX:
+    def recent(self, *, after_ms: int, until_ms: int, count_max: int) -> Counting[Recent]:
+        """Return the last ticks after one moment and up to another: looked at from their end."""
+        held: list[int] = []
+        earlier = 0
+        first_ms = self.after(after_ms)
+        if first_ms is None or first_ms > until_ms:
+            return Recent(held, earlier)
+        for count, tick_ms in enumerate(self._ticks_back(until_ms), 1):
+            if tick_ms <= after_ms:
                 break
-        ticks: list[int] = []
-        for window_ms in _WINDOWS_MS:
-            begin_ms = max(after_ms, until_ms - window_ms)
-            ticks = self._within(begin_ms, until_ms, count_max)
-            if len(ticks) == count_max or begin_ms == after_ms:
+            if len(held) < count_max:
+                held.append(tick_ms)
+            else:
+                earlier += 1
+            if tick_ms == first_ms or earlier == SCHEDULE_MISSED_COUNTED_MAX:
                 break
-        return Recent(ticks, SCHEDULE_MISSED_COUNTED_MAX)
+            if count % _COUNTED_AT_ONCE == 0:
+                yield
+        held.reverse()
+        return Recent(held, earlier)
 
-    def _within(self, begin_ms: int, until_ms: int, count_max: int) -> list[int]:
-        held: deque[int] = deque(maxlen=count_max)
-        for tick_ms in self._ticks(begin_ms):
-            if tick_ms > until_ms:
-                break
-            held.append(tick_ms)
-        return list(held)
+    def _ticks_back(self, until_ms: int) -> Iterator[int]:
+        """Yield ticks up to a moment, the last one first."""
+        moment = _EPOCH + until_ms * _MILLISECOND
+        for tick in self._star_back(moment) if self._has_star else self._fixed_back(moment):
+            yield (tick - _EPOCH) // _MILLISECOND
+
+    def _walls_back(self, wall: datetime) -> Iterator[datetime]:
+        """Yield the times on the wall up to one of them, the last one first."""
+        return iter(CronSim(self._cron, wall + _MILLISECOND, reverse=True))
+
+    def _fixed_back(self, moment: datetime) -> Iterator[datetime]:
+        wall = moment.astimezone(self._zone).replace(tzinfo=None)
+        if self._offset(moment - _DAY) != self._offset(moment + _DAY):
+            # In the second round of an hour, later times on the wall were there already.
+            wall += _DAY
+        last = None
+        for one in self._walls_back(wall):
+            tick = self._first_at(one)
+            # Times within a gap all tick right behind it.
+            if tick <= moment and tick != last:
+                yield tick
+                last = tick
+
+    def _star_back(self, moment: datetime) -> Iterator[datetime]:
+        while True:
+            offset = self._offset(moment)
+            for wall in self._walls_back((moment + offset).replace(tzinfo=None)):
+                tick = wall.replace(tzinfo=UTC) - offset
+                near = max(tick, moment - _DAY)
+                if near != tick or self._offset(near) != offset:
+                    break
+                yield tick
+                moment = tick
+            else:
+                return
+            if self._offset(near) != offset:
+                # Before the change the same distance does not hold: look again from there.
+                moment = self._change(near - _MILLISECOND, moment) - _MILLISECOND
+            else:
+                moment = tick + _DAY
 
 
 def calendar_of(spec: ScheduleSpec, *, anchor_ms: int) -> Calendar:

@@ -19,7 +19,7 @@ from goqueue.base.errors import (
 )
 from goqueue.base.ids import Offset
 from goqueue.base.limits import SCHEDULE_BACKOFF_MS_MAX, SCHEDULE_BACKOFF_MS_MIN
-from goqueue.base.units import US_PER_MS
+from goqueue.base.units import SECOND_MS, US_PER_MS
 from goqueue.core.decision import Decision
 from goqueue.core.record.check import check_frames
 from goqueue.core.record.headers import ORIGIN
@@ -33,7 +33,7 @@ from goqueue.core.recurring.recurring import (
     TickPlace,
 )
 from goqueue.core.recurring.spec import HEADER_SCHEDULE, HEADER_TICK, ScheduleSpec
-from goqueue.core.recurring.ticks import Calendar
+from goqueue.core.recurring.ticks import Calendar, Choice, Chooser, Counting
 from goqueue.observability.schedule_metrics import ScheduleMetrics
 from goqueue.runtime.clock import Clock
 from goqueue.runtime.log.origins import find_origins
@@ -45,6 +45,8 @@ from goqueue.wire.times import format_time_us
 
 KEY_PREFIX: Final = "schedule/"
 ORIGIN_BYTES: Final = 16
+JUMP_MS_MIN: Final = SECOND_MS
+"""A wall clock that is set forward by less is not told from time that passed."""
 REFUSALS: Final = (InvalidRequestError, SchemaViolationError)
 """Errors that the same message meets whenever it is published."""
 
@@ -72,13 +74,14 @@ class HostedSchedule:
         self.turn = asyncio.Lock()
         self.retry_ms: int | None = None
         """When to try again by steady time, if the last attempt failed."""
-        self.is_jumped = False
-        """Whether the wall clock was set forward over the ticks that are due."""
+        self._shift_ms = clock.shift_ms()
+        self._jumped_ms: int | None = None
+        """Up to which time the wall clock was set forward, if it was."""
         self._backoff_ms = SCHEDULE_BACKOFF_MS_MIN
         self._find_topic = find_topic
         self._clock = clock
         self._metrics = metrics
-        self._calendar: tuple[ScheduleSpec, int, Calendar] | None = None
+        self._calendar: tuple[ScheduleSpec, int, Calendar, Chooser] | None = None
         self._was_appended = False
 
     def __repr__(self) -> str:
@@ -97,11 +100,15 @@ class HostedSchedule:
     @property
     def calendar(self) -> Calendar:
         """When the schedule ticks."""
+        return self._known_calendar()[0]
+
+    def _known_calendar(self) -> tuple[Calendar, Chooser]:
         spec, anchor_ms = self.state.spec, self.state.anchor_ms
         known = self._calendar
         if known is None or known[:2] != (spec, anchor_ms):
-            known = self._calendar = (spec, anchor_ms, calendar_of(spec, anchor_ms=anchor_ms))
-        return known[2]
+            calendar = calendar_of(spec, anchor_ms=anchor_ms)
+            known = self._calendar = (spec, anchor_ms, calendar, Chooser(calendar))
+        return known[2:]
 
     def now_ms(self) -> int:
         """Return the time this schedule goes by: a time of day is the wall's, an interval not."""
@@ -120,6 +127,16 @@ class HostedSchedule:
         """Go on from now if the clock was set back too far to be waited for."""
         self.commit(self.machine.check_clock(now_ms=self.now_ms()))
 
+    def look_at_the_wall(self) -> None:
+        """Take notice of a wall clock that was set: what it jumps over makes no burst."""
+        shift_ms = self._clock.shift_ms()
+        by_ms, self._shift_ms = shift_ms - self._shift_ms, shift_ms
+        if by_ms >= JUMP_MS_MIN and self.is_cron:
+            self._jumped_ms = self._clock.now_ms()
+        elif by_ms < 0 and self._jumped_ms is not None:
+            # What lies ahead again comes by itself.
+            self._jumped_ms = min(self._jumped_ms, self._clock.now_ms())
+
     # Ticks.
 
     async def run(self) -> GoQueueError | None:
@@ -132,7 +149,8 @@ class HostedSchedule:
             except GoQueueError as error:
                 self.host.check()
                 return self._failed(error)
-            self.is_jumped = False
+            finally:
+                self._known_calendar()[1].forget()
             return None
 
     def _failed(self, error: GoQueueError) -> GoQueueError:
@@ -148,9 +166,14 @@ class HostedSchedule:
         if self.state.begun is not None:
             await self._finish()
             return True
-        choice = self.machine.look(
-            self.calendar, now_ms=self.now_ms(), is_all_allowed=not self.is_jumped
+        self.look_at_the_wall()
+        state, (_, chooser) = self.state, self._known_calendar()
+        choice = await _count(
+            self.machine.look(chooser, now_ms=self.now_ms(), jumped_ms=self._jumped_ms)
         )
+        if self.state is not state:
+            # Paused or resumed while ticks were counted: look again.
+            return True
         if choice is None:
             return False
         if choice.tick_ms is None:
@@ -285,3 +308,14 @@ class HostedSchedule:
         """Return the identity of a tick: the same whenever it is published again."""
         text = f"{KEY_PREFIX}{self.name}/{self.state.created_ms}/{begun.number}"
         return blake2b(text.encode(), digest_size=ORIGIN_BYTES).digest()
+
+
+async def _count(work: Counting[Choice | None]) -> Choice | None:
+    """Return what comes of work that may take long; other work goes between."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            choice: Choice | None = end.value
+            return choice
+        await asyncio.sleep(0)

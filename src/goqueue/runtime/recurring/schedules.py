@@ -38,8 +38,6 @@ from goqueue.runtime.recurring.hosted_schedule import KEY_PREFIX, FindTopic, Hos
 
 SLEEP_MS_MAX: Final = SECOND_MS
 """The wall clock is looked at this often at least while there are schedules: it may be set."""
-JUMP_MS_MIN: Final = SECOND_MS
-"""A wall clock that is set forward by less is not told from time that passed."""
 
 log = get_logger("goqueue.schedules")
 
@@ -382,10 +380,8 @@ class Schedules:
         if not by_ms:
             return
         for hosted in self._hosted.values():
-            if by_ms >= JUMP_MS_MIN:
-                next_ms = hosted.next_ms() if hosted.is_cron else None
-                hosted.is_jumped = next_ms is not None and next_ms <= self._clock.now_ms()
-            elif by_ms < 0:
+            hosted.look_at_the_wall()
+            if by_ms < 0:
                 self._follow_clock(hosted)
                 self._arm(hosted)
 
