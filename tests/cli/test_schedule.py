@@ -56,7 +56,10 @@ def test_a_schedule_from_its_making_to_its_end(cli: Run, topic: str) -> None:
         (("--cron", "0 0 30 2 *"), "bad day-of-month"),
         (("--cron", "* * * * * *"), "has 6 fields"),
         (("--every", "10ms"), "not between 1s"),
-        (("--every", "5s", "--tz", "Nowhere"), "tz: 'Nowhere' is not known"),
+        (("--every", "367d"), "not between 1s and 366 days"),
+        (("--every", "5s", "--tz", "Europe/Berlin"), "tz: is for cron"),
+        (("--cron", "* * * * *", "--tz", "Nowhere"), "tz: 'Nowhere' is not known"),
+        (("--every", "5s", "--header", "goqueue-delay-id=x"), "goqueue-delay-id is for delayed"),
         (("--every", "5s", "--missed", "some"), "missed: must be one of"),
     ],
 )

@@ -128,3 +128,28 @@ def test_a_trigger_that_was_appended_and_not_noted_is_looked_for_soon(
         await rig.stop()
 
     run(main())
+
+
+def test_a_trigger_is_no_tick() -> None:
+    """The last tick that is shown is one by the clock, and where the last message is says so."""
+
+    async def main() -> None:
+        rig = await begin()
+        schedules = rig.broker.schedules
+        await schedules.create("s", every(30))
+        rig.clock.advance(7_000)
+        before = (await schedules.trigger("s")).state
+        rig.clock.advance(23_000)
+        await tick(rig)
+        ticked = view(rig).state
+        rig.clock.advance(7_000)
+        after = (await schedules.trigger("s")).state
+
+        assert before.last_tick_ms is None
+        assert (before.published, before.last_offset) == (1, 0)
+        assert ticked.last_tick_ms == ticked.created_ms + 30_000
+        assert after.last_tick_ms == ticked.last_tick_ms
+        assert (after.published, after.last_offset) == (3, 2)
+        await rig.stop()
+
+    run(main())

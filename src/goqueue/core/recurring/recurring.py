@@ -273,11 +273,15 @@ def ticked(state: ScheduleState, event: TickEvent) -> ScheduleState:
             missed += state.missed
             return replace(state, begun=event, number=number, last_ms=last_ms, missed=missed)
         case TickPublished(partition=partition, offset=offset):
+            begun = state.begun
+            # A message beside the ticks is none of them.
+            is_tick = begun is not None and not begun.is_manual
+            last_tick_ms = begun.tick_ms if begun and is_tick else state.last_tick_ms
             return replace(
                 state,
                 begun=None,
                 published=state.published + 1,
-                last_tick_ms=state.last_tick_ms if state.begun is None else state.begun.tick_ms,
+                last_tick_ms=last_tick_ms,
                 last_partition=partition,
                 last_offset=offset,
                 error="",

@@ -17,11 +17,13 @@ from goqueue.base.limits import (
     SCHEDULE_VALUE_BYTES_MAX,
 )
 from goqueue.base.names import check_name, is_internal, topic_name
-from goqueue.base.units import format_duration_ms
+from goqueue.base.units import DAY_MS, format_duration_ms
 from goqueue.core.record.headers import check_headers
 from goqueue.core.record.message import Priority
+from goqueue.core.record.queue_rows import DELAY_ID, ON_CONFLICT
 
 CRON_FIELDS = 5
+UTC = "UTC"
 HEADER_SCHEDULE = "goqueue-schedule"
 """Header of a message with the name of the schedule that published it."""
 HEADER_TICK = "goqueue-tick"
@@ -43,7 +45,7 @@ class ScheduleSpec(msgspec.Struct, frozen=True, kw_only=True):
     value: bytes
     cron: str = ""
     every_ms: int = 0
-    zone: str = "UTC"
+    zone: str = UTC
     key: bytes | None = None
     headers: Mapping[str, bytes] = {}
     priority: int = Priority.NORMAL
@@ -79,6 +81,11 @@ def check_spec(spec: ScheduleSpec) -> None:
     for name in (HEADER_SCHEDULE, HEADER_TICK):
         if name in spec.headers:
             raise InvalidRequestError(f"headers: {name} is set by the schedule")
+    for name in (DELAY_ID, ON_CONFLICT):
+        if name in spec.headers:
+            raise InvalidRequestError(
+                f"headers: {name} is for delayed messages; those of a schedule have no delay"
+            )
     check_headers(spec.headers)
 
 
@@ -89,10 +96,12 @@ def _check_times(spec: ScheduleSpec) -> None:
         _check_cron(spec.cron)
     elif not SCHEDULE_EVERY_MS_MIN <= spec.every_ms <= SCHEDULE_EVERY_MS_MAX:
         least = format_duration_ms(SCHEDULE_EVERY_MS_MIN)
-        most = format_duration_ms(SCHEDULE_EVERY_MS_MAX)
         raise InvalidRequestError(
-            f"every: {format_duration_ms(spec.every_ms)} is not between {least} and {most}"
+            f"every: {format_duration_ms(spec.every_ms)} is not between {least}"
+            f" and {SCHEDULE_EVERY_MS_MAX // DAY_MS} days"
         )
+    elif spec.zone != UTC:
+        raise InvalidRequestError("tz: is for cron; an interval has no time zone")
 
 
 def _check_cron(cron: str) -> None:

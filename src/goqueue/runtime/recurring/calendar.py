@@ -44,9 +44,10 @@ class CronCalendar:
         try:
             CronSim(cron, _EPOCH)
         except CronSimError as error:
-            raise InvalidRequestError(
-                f"cron: {cron!a}: {str(error).lower()}, or no day that there is"
-            ) from error
+            reason = str(error).lower()
+            if "day-of-month" in reason:
+                reason += ", or no day that there is"
+            raise InvalidRequestError(f"cron: {cron!a}: {reason}") from error
 
     def after(self, moment_ms: int) -> int | None:
         """Return the first tick after a moment, or None if there is none for a lifetime."""

@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from goqueue.base.deeds import Deed
+from goqueue.base.errors import InvalidRequestError
 from goqueue.base.grant import Grant
 from goqueue.base.limits import SCHEDULES_PAGE_MAX
 from goqueue.service.service import Service
@@ -107,7 +108,14 @@ class ScheduleRoutes:
         ``goqueue-schedule`` and ``goqueue-tick``. ``missed`` says what becomes of ticks that came
         while the broker was down: ``skip``, ``one`` (the latest) or ``all`` (the latest 1,000).
         """
-        wanted = await call.body(_CREATE, bytes_max=self._service.config.http_body_bytes_max)
+        try:
+            wanted = await call.body(_CREATE, bytes_max=self._service.config.http_body_bytes_max)
+        except InvalidRequestError as error:
+            if error.message.startswith("every: "):
+                raise InvalidRequestError(
+                    'every: must be text with a unit; write for example "30s"'
+                ) from error
+            raise
         made = await self._schedules.create(call.grant, read_schedule(wanted))
         return json_reply(show_detail(made), HTTPStatus.CREATED)
 
