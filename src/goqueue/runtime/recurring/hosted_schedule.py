@@ -8,7 +8,7 @@ the schedule notes that it is there. A tick that was cut short is looked for fir
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from hashlib import blake2b
 from typing import Final
 
@@ -118,6 +118,18 @@ class HostedSchedule:
         """Return the next tick, or None while there is none to come."""
         state = self.state
         return None if state.is_paused else self.calendar.after(state.last_ms)
+
+    def next_ticks(self, count: int) -> Iterator[int]:
+        """Yield the next ticks; of what is due already, from now on."""
+        if self.state.is_paused:
+            return
+        at_ms = max(self.state.last_ms, self.now_ms())
+        for _ in range(count):
+            next_ms = self.calendar.after(at_ms)
+            if next_ms is None:
+                return
+            yield next_ms
+            at_ms = next_ms
 
     def commit(self, decision: Decision[Event, None]) -> None:
         """Write what was decided and make it true."""

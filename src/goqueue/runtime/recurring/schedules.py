@@ -5,7 +5,7 @@ its name. One timer wakes those that are due; each publishes in a task of its ow
 """
 
 import asyncio
-from collections.abc import Awaitable, Coroutine, Iterable
+from collections.abc import Awaitable, Coroutine
 from typing import Final, NamedTuple
 
 from goqueue.base.errors import (
@@ -160,7 +160,7 @@ class Schedules:
             self._find_topic(hosted.state.spec.topic)
         except TopicNotFoundError as absent:
             error = absent.message
-        return ScheduleView(hosted.name, hosted.state, list(_next_ticks(hosted, count)), error)
+        return ScheduleView(hosted.name, hosted.state, list(hosted.next_ticks(count)), error)
 
     def _find(self, name: str) -> HostedSchedule:
         self._state.check(name)
@@ -390,16 +390,3 @@ class Schedules:
             hosted.check_clock()
         except GoQueueError as error:
             log.warning(LogEvent.SCHEDULE_STALLED, schedule=hosted.name, error=error.message)
-
-
-def _next_ticks(hosted: HostedSchedule, count: int) -> Iterable[int]:
-    """Yield the next ticks; of what is due already, from now on."""
-    if hosted.state.is_paused:
-        return
-    at_ms = max(hosted.state.last_ms, hosted.now_ms())
-    for _ in range(count):
-        next_ms = hosted.calendar.after(at_ms)
-        if next_ms is None:
-            return
-        yield next_ms
-        at_ms = next_ms
