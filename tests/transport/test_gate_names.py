@@ -32,7 +32,7 @@ MINE, OTHER = "mine", "other"
 ABOUT_NOTHING = {ResourceKind.NOTHING, ResourceKind.CLUSTER}
 LISTS = {
     Deed.LIST_TOPICS, Deed.SUM_UP_TOPICS, Deed.LIST_GROUPS, Deed.TX_LIST, Deed.LIST_DLQ,
-    Deed.LIST_SUBJECTS, Deed.SEARCH_TRACES, Deed.TAIL_TRACES,
+    Deed.LIST_SCHEDULES, Deed.LIST_SUBJECTS, Deed.SEARCH_TRACES, Deed.TAIL_TRACES,
 }  # fmt: skip
 """About all of a kind: a policy by names filters what they return."""
 FOUND = {
