@@ -47,6 +47,7 @@ from goqueue.runtime.state_log import (
     STATE_TOPIC,
     StateLog,
 )
+from goqueue.runtime.topology import Topology
 from goqueue.runtime.tracing.tracing import Tracing
 from goqueue.runtime.tx.transactions import Transactions
 from goqueue.storage.data_format import check_format, write_format
@@ -70,9 +71,9 @@ class Broker:
         clock: Clock | None = None,
         *,
         sync_pool: SyncPool | None = None,
+        topology: Topology | None = None,
     ) -> None:
-        self.config = config
-        self._sync_pool = sync_pool
+        self.config, self.topology, self._sync_pool = config, topology, sync_pool
         self.clock: Clock = clock or SystemClock()
         self.metrics = Metrics()
         self.started_ms = 0

@@ -1,0 +1,77 @@
+"""The seam between a broker and the cluster it is a node of. A broker by itself has none.
+
+The runtime of a broker asks this protocol and nothing else about other nodes, so that a single
+broker imports nothing of a cluster. ``runtime/cluster`` implements it.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from goqueue.base.ids import LeaderEpoch, NodeId, TopicPartition
+from goqueue.wire.calls import Call
+from goqueue.wire.packet import Buffer, Packet
+from goqueue.wire.peer_calls import PeerOperation
+
+
+class PartitionLeader(NamedTuple):
+    """Who leads a partition, in which epoch; no node while there is no leader."""
+
+    node: NodeId | None
+    epoch: LeaderEpoch
+
+
+class IdBlock(NamedTuple):
+    """Ids that only this node may give out: ``first`` to ``first + size``."""
+
+    first: int
+    size: int
+
+
+class Topology(Protocol):
+    """Where things are in a cluster, and how its metadata is changed."""
+
+    @property
+    def node(self) -> NodeId:
+        """The name of this node."""
+        ...
+
+    def check_live(self) -> None:
+        """Raise NodeFencedError unless this node may answer for what it leads: its lease holds."""
+        ...
+
+    def leader_of(self, place: TopicPartition) -> PartitionLeader:
+        """Return who leads a partition, as far as this node knows, or raise if there is none."""
+        ...
+
+    async def create_topic(
+        self, name: str, *, partitions: int, settings: Mapping[str, object], by_broker: bool = False
+    ) -> None:
+        """Make a topic on all nodes; return when this node serves it, or raise as on one node."""
+        ...
+
+    async def configure_topic(self, name: str, changes: Mapping[str, object]) -> None:
+        """Change settings of a topic; return when this node has them."""
+        ...
+
+    async def delete_topic(self, name: str) -> None:
+        """Remove a topic from all nodes; return when this node has removed it."""
+        ...
+
+    async def allocate_ids(self, kind: str, *, owner: int = 0, above: int = 0) -> IdBlock:
+        """Return a block of ids that no other node gives out."""
+        ...
+
+    async def request(
+        self,
+        to: NodeId,
+        operation: PeerOperation,
+        header: Call,
+        payload: Sequence[Buffer] = (),
+        *,
+        timeout_s: float,
+    ) -> Packet:
+        """Return a peer's reply to a request, or raise what it raised.
+
+        Where the connection was lost, the request may have been carried out.
+        """
+        ...
