@@ -6,7 +6,10 @@ from pathlib import Path
 from goqueue.config.model import BrokerConfig
 from goqueue.observability.logging import get_logger
 from goqueue.runtime.broker import Broker
+from goqueue.runtime.clock import Clock
+from goqueue.runtime.topology import Topology
 from goqueue.service.service import Service
+from goqueue.storage.disk import Disk
 from goqueue.storage.local import LocalDisk
 from goqueue.transport.http.server import HttpServer
 from goqueue.transport.native.server import NativeServer
@@ -17,9 +20,17 @@ log = get_logger("goqueue.server")
 class Server:
     """Starts a broker on a data directory and listens for it."""
 
-    def __init__(self, config: BrokerConfig) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        *,
+        disk: Disk | None = None,
+        clock: Clock | None = None,
+        topology: Topology | None = None,
+    ) -> None:
         self.config = config
-        self.broker = Broker(config, LocalDisk(Path(config.data_dir)))
+        disk = disk or LocalDisk(Path(config.data_dir))
+        self.broker = Broker(config, disk, clock, topology=topology)
         service = Service(self.broker)
         self._native = NativeServer(service, http=lambda: self.http_address)
         self._http = HttpServer(service, native=lambda: self.native_address)
@@ -34,13 +45,18 @@ class Server:
         """Where HTTP listens, with the port that was really taken."""
         return self._http.address
 
+    @property
+    def cluster_address(self) -> str:
+        """Where other nodes connect; empty for a broker by itself."""
+        return ""
+
     async def bind(self) -> None:
         """Take the ports, so that one in use is found before anything of the data is touched."""
         try:
             await self._native.bind(self.config.native_listener)
             await self._http.bind(self.config.http_listener)
         except BaseException:
-            await asyncio.gather(self._http.stop(), self._native.stop())
+            await self._close_ports()
             raise
 
     async def start(self) -> None:
@@ -50,7 +66,7 @@ class Server:
         try:
             await self.broker.start()
         except BaseException:
-            await asyncio.gather(self._http.stop(), self._native.stop())
+            await self._close_ports()
             raise
         try:
             await self._native.listen()
@@ -59,8 +75,24 @@ class Server:
             await self.stop()
             raise
 
+    def interrupt(self) -> None:
+        """End a start that waits for other machines; a broker by itself waits for none."""
+
     async def stop(self) -> None:
         """Stop listening, answer what is under way, make everything durable."""
         self.broker.end_waits()
-        await asyncio.gather(self._http.stop(), self._native.stop())
+        await self._close_ports()
         await self.broker.stop()
+
+    async def _close_ports(self) -> None:
+        await asyncio.gather(self._http.stop(), self._native.stop())
+
+
+def make_server(config: BrokerConfig) -> Server:
+    """Return a broker by itself, or one that is a node of a cluster, as the settings say."""
+    if not config.cluster_enabled:
+        return Server(config)
+    # A broker by itself loads nothing of a cluster.
+    from goqueue.node_server import NodeServer  # noqa: PLC0415
+
+    return NodeServer(config)

@@ -150,7 +150,7 @@ def test_settings_reach_the_broker(tmp_path: Path) -> None:
         "--config",
         str(tmp_path / "settings.yaml"),
         GOQUEUE_BROKER_NODEID="node-7",
-        GOQUEUE_CLUSTER_ENABLED="true",
+        GOQUEUE_LISTENERS_GRPC="127.0.0.1:9000",
     )
     first = socket.create_connection(parse(broker.native))
     with socket.create_connection(parse(broker.native)) as second:
@@ -160,7 +160,7 @@ def test_settings_reach_the_broker(tmp_path: Path) -> None:
 
     assert broker.stop() == 0
     assert broker.lines[0]["event"] == "configuration"
-    assert "GOQUEUE_CLUSTER_ENABLED is set, but has no effect" in broker.lines[0]["warning"]
+    assert "GOQUEUE_LISTENERS_GRPC is set, but has no effect" in broker.lines[0]["warning"]
     assert {line.get("node_id") for line in broker.lines} >= {"node-7"}
     assert b"overloaded" in refusal
 

@@ -175,7 +175,7 @@ def test_strange_variables_are_pointed_out() -> None:
     environment = {
         "GOQUEUE_BROKER_DATA_DIR": "x",
         "GOQUEUE_LISTENERS_GRPC": "127.0.0.1:9000",
-        "GOQUEUE_CLUSTER_ENABLED": "true",
+        "GOQUEUE_CLUSTER_ENABLE": "true",
         "GOQUEUE_SERVER": "elsewhere:7070",
     }
     loaded = load(environment=environment)
@@ -185,7 +185,10 @@ def test_strange_variables_are_pointed_out() -> None:
             "GOQUEUE_BROKER_DATA_DIR is set, but there is no such setting;"
             " did you mean GOQUEUE_BROKER_DATADIR?"
         ),
-        "GOQUEUE_CLUSTER_ENABLED is set, but has no effect in this version",
+        (
+            "GOQUEUE_CLUSTER_ENABLE is set, but there is no such setting;"
+            " did you mean GOQUEUE_CLUSTER_ENABLED?"
+        ),
         "GOQUEUE_LISTENERS_GRPC is set, but has no effect in this version",
     )
 

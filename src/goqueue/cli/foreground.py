@@ -18,6 +18,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from goqueue.base.errors import ShuttingDownError
 from goqueue.base.units import SECOND_MS
 from goqueue.cli.contexts import DEFAULT_SERVER
 from goqueue.cli.failure import FAILED, Failure
@@ -28,7 +29,7 @@ from goqueue.config.load import Loaded
 from goqueue.config.model import BrokerConfig
 from goqueue.observability.events import LogEvent
 from goqueue.observability.logging import configure_logging, get_logger
-from goqueue.server import Server
+from goqueue.server import Server, make_server
 
 STOP_GRACE_MS: Final = 10 * SECOND_MS
 """Time for the last sync beyond what is waited for requests under way."""
@@ -61,16 +62,18 @@ async def _serve(config: BrokerConfig, heap: Heap, *, is_terminal: bool) -> None
     # Not one of the loop's handlers: a loop that closes takes those away, and a supervisor that
     # repeats itself just then would kill a broker that has stopped cleanly.
     signal.signal(signal.SIGTERM, lambda *_: loop.call_soon_threadsafe(stopping.set))
-    server = Server(config)
+    server = make_server(config)
     try:
         await server.bind()
     except OSError as error:
         raise _cannot_listen(config, error) from error
-    await server.start()
+    if not await _started(server, stopping):
+        return
     log.info(
         LogEvent.LISTENING,
         native=server.native_address,
         http=server.http_address,
+        **({"cluster": server.cluster_address} if server.cluster_address else {}),
         data_dir=config.data_dir,
         node_id=config.node_id,
         pid=os.getpid(),
@@ -99,6 +102,21 @@ async def _serve(config: BrokerConfig, heap: Heap, *, is_terminal: bool) -> None
         ) from error
 
 
+async def _started(server: Server, stopping: asyncio.Event) -> bool:
+    """Start the broker; return False if a signal came while it waited for its cluster."""
+    loop = asyncio.get_running_loop()
+    wish = loop.create_task(stopping.wait())
+    wish.add_done_callback(lambda done: None if done.cancelled() else server.interrupt())
+    try:
+        await server.start()
+    except ShuttingDownError:
+        log.info(LogEvent.BROKER_STOPPING, again="it was still waiting for its cluster")
+        return False
+    finally:
+        wish.cancel()
+    return True
+
+
 def _raise_file_limit() -> None:
     """Allow as many open files as the system lets us: every partition and client needs one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -111,6 +129,11 @@ def _cannot_listen(config: BrokerConfig, error: OSError) -> Failure:
     for key, flag, text in (
         ("listeners.native", "--native", config.native_listener),
         ("listeners.http", "--http", config.http_listener),
+        *(
+            [("listeners.internal", "--set listeners.internal", config.cluster_listener)]
+            if config.cluster_enabled
+            else []
+        ),
     ):
         reason = _why_not(text)
         if reason:

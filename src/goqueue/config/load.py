@@ -14,9 +14,11 @@ import msgspec
 
 from goqueue.base.errors import InvalidConfigError
 from goqueue.config.address import parse_address
+from goqueue.config.cluster_check import cluster_problems
 from goqueue.config.file import read_file
 from goqueue.config.model import BrokerConfig
-from goqueue.config.settings import BY_ENVIRONMENT, BY_KEY, SETTINGS, Setting, Value
+from goqueue.config.readers import Setting, Value
+from goqueue.config.settings import BY_ENVIRONMENT, BY_KEY, SETTINGS
 
 CONFIG_ENVIRONMENT: Final = "GOQUEUE_CONFIG"
 CONFIG_FILE: Final = "goqueue.yaml"
@@ -29,18 +31,18 @@ _PREFIXES: Final = (
     "GOQUEUE_LIMITS_",
     "GOQUEUE_LOG_",
     "GOQUEUE_TRACING_",
+    "GOQUEUE_CLUSTER_",
 )
 _LATER: Final = (
     "GOQUEUE_LISTENERS_GRPC",
-    "GOQUEUE_LISTENERS_INTERNAL",
     "GOQUEUE_GRPC_",
-    "GOQUEUE_CLUSTER_",
     "GOQUEUE_TRUSTED_PROXIES",
 )
 """Variables that mean something to GoQueue, but nothing to this version of it."""
 
 _LOCKS: Final = (
     "GOQUEUE_TLS_",
+    "GOQUEUE_CLUSTER_TLS_",
     "GOQUEUE_AUTH_",
     "GOQUEUE_ACL_",
     "GOQUEUE_API_ROOT_KEY",
@@ -106,9 +108,10 @@ def load_config(
         _check_directory(values, sources["data_dir"], problems)
     _check_listeners(values, sources, problems)
     problems += _missing_locks(environment)
+    config: BrokerConfig = msgspec.structs.replace(BrokerConfig(), **values)
+    problems += cluster_problems(config)
     if problems:
         raise InvalidConfigError(_numbered(problems))
-    config: BrokerConfig = msgspec.structs.replace(BrokerConfig(), **values)
     return Loaded(
         config=config,
         sources=sources,

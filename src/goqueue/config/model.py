@@ -40,3 +40,16 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     tracing_otlp_grpc_endpoint: str = "localhost:4317"
     tracing_jaeger_endpoint: str = "localhost:4317"
     shutdown_timeout_ms: int = 30_000
+    cluster_enabled: bool = False
+    cluster_peers: str = ""
+    cluster_listener: str = "127.0.0.1:7000"
+    cluster_advertise: str = ""
+    cluster_client_advertise: str = ""
+    cluster_quorum: str = "embedded"
+    cluster_key_file: str = ""
+    cluster_rack: str = ""
+    cluster_heartbeat_ms: int = 3_000
+    cluster_suspect_ms: int = 6_000
+    cluster_dead_ms: int = 9_000
+    cluster_election_ms: int = 1_000
+    cluster_leave_ms: int = 30_000

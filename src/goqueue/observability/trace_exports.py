@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from goqueue.config.model import BrokerConfig
-from goqueue.config.settings import (
+from goqueue.config.readers import (
     FILE_EXPORTER,
     JAEGER_EXPORTER,
     OTLP_GRPC_EXPORTER,

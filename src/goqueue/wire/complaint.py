@@ -5,17 +5,28 @@ Headers travel as arrays, so the decoder knows places (``$[3][0][1]``) where peo
 """
 
 import re
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 from msgspec import inspect
 
+from goqueue.base.errors import ProtocolError
 from goqueue.wire.calls import Call
 
 HEADER_FAULTS: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """All that decoding a stranger's header may raise: it is malformed, wrongly typed or too deep."""
 
 _PATH: Final = re.compile(r"\$((?:\[(?:\d+|\.\.\.)\])+)")
+
+K = TypeVar("K", bound=Call)
+
+
+def decode_peer(header: Any, kind: type[K]) -> K:  # noqa: ANN401 - what msgspec takes
+    """Read the header of a peer's packet, or raise a ProtocolError that says what is wrong."""
+    try:
+        return msgspec.msgpack.decode(header, type=kind)
+    except HEADER_FAULTS as error:
+        raise ProtocolError(f"{kind.__name__}: {complaint(kind, error)}") from error
 
 
 def complaint(kind: type[Call], fault: Exception) -> str:

@@ -56,6 +56,7 @@ class PeerOperation(IntEnum):
     TX_MARK = 122
     FORWARD = 123
     REPAIR = 124
+    INTRODUCE = 125
 
 
 class PeerIdentity(Call, frozen=True):
@@ -66,6 +67,8 @@ class PeerIdentity(Call, frozen=True):
     node_id: Annotated[str, msgspec.Meta(min_length=1, max_length=NAME_CHARACTERS_MAX)]
     directory_id: Annotated[str, msgspec.Meta(min_length=1, max_length=NAME_CHARACTERS_MAX)]
     incarnation: Natural = 0
+    process: Natural = 0
+    """Chosen at random by the process, to be known from a copy of its directory."""
 
     @property
     def node(self) -> NodeId:

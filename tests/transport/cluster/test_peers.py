@@ -10,6 +10,7 @@ from goqueue.base.errors import (
     ConnectionLostError,
     DeadlineExceededError,
     ForbiddenError,
+    GoQueueError,
     NotLeaderError,
 )
 from goqueue.base.ids import NodeId
@@ -68,6 +69,9 @@ class Node:
     def peer_refused(self, node: NodeId) -> None:
         if self.seen[-1:] != [f"-{node}"]:
             self.seen.append(f"-{node}")
+
+    def peer_denied(self, node: NodeId, error: GoQueueError, *, by_peer: bool) -> None:
+        self.seen.append(f"!{node} {error.code} {by_peer}")
 
     async def ask(self, to: NodeId, payload: bytes = b"") -> tuple[str, bytes]:
         packet = await self.server.request(

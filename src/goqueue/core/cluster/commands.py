@@ -64,6 +64,8 @@ class RegisterNode(msgspec.Struct, frozen=True, tag="register", array_like=True,
     feature_level: Level = 1
     is_clean: bool = False
     """Whether everything it had written was synced when it stopped."""
+    process: Natural = 0
+    """Chosen by the process at random: two copies of a directory may count to the same number."""
 
 
 class UnfenceNode(msgspec.Struct, frozen=True, tag="unfence", array_like=True, kw_only=True):

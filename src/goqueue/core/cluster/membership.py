@@ -30,14 +30,17 @@ class ClusterTimers:
     heartbeat_ms: int = 3 * SECOND_MS
     suspect_ms: int = 6 * SECOND_MS
     dead_ms: int = 9 * SECOND_MS
-    lease_ms: int = 15 * SECOND_MS
+    lease_ms: int = 6 * SECOND_MS
+    """How long a node answers for itself behind a heartbeat that was answered. It is over before
+    silence makes the node dead, so that no other leads what it still answers for (ADR 0060)."""
     refusals_ms: int = SECOND_MS
     """Refused connections within so long count together."""
 
     def __post_init__(self) -> None:
         assert 0 < self.heartbeat_ms < self.suspect_ms, "one heartbeat may be lost"
         assert self.suspect_ms < self.dead_ms
-        assert self.heartbeat_ms < self.lease_ms
+        assert self.heartbeat_ms < self.lease_ms, "a heartbeat in time keeps the lease"
+        assert self.lease_ms <= self.dead_ms - self.heartbeat_ms, "fenced before it is replaced"
         assert self.refusals_ms > 0
 
 

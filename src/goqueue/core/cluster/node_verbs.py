@@ -89,6 +89,7 @@ def register(image: ClusterImage, command: commands.RegisterNode, now_ms: int) -
         feature_level=command.feature_level,
         joined_ms=now_ms if known is None else known.joined_ms,
         registered_ms=now_ms,
+        process=command.process,
     )
     if known is None:
         if len(image.nodes) >= NODES_MAX:
@@ -122,7 +123,9 @@ def _check_directory(image: ClusterImage, command: commands.RegisterNode) -> Non
                 f"a node {known.id} with another data directory is {known.status};"
                 " two nodes cannot have one id"
             )
-    elif command.incarnation < known.incarnation:
+    elif (command.incarnation, command.process) != (known.incarnation, known.process) and (
+        command.incarnation <= known.incarnation
+    ):
         raise NodeRefusedError(
             f"the data directory was last started for the time {known.incarnation}, this is"
             f" {command.incarnation}: an old copy of it? Empty it to let the node start again"

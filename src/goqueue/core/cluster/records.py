@@ -57,6 +57,8 @@ class NodeRecord(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     joined_ms: int
     registered_ms: int
     status: NodeStatus = NodeStatus.FENCED
+    process: int = 0
+    """What the process chose at random, to be known from others that claim the same."""
 
     @property
     def may_lead(self) -> bool:

@@ -17,6 +17,7 @@ class Host:
     def __init__(self, name: str, loop: SimLoop, network: SimNetwork) -> None:
         self.name = name
         self.is_dead = False
+        self.paused_until = 0.0
         self._loop = loop
         self._network = network
         self._context = copy_context()
@@ -41,6 +42,10 @@ class Host:
         task.add_done_callback(ended, context=copy_context())
         await done
         return task.result()
+
+    def pause(self, seconds: float) -> None:
+        """Stop it for a while as SIGSTOP does: it keeps its connections and says nothing."""
+        self._loop.pause_callbacks_of(self, seconds)
 
     def kill(self) -> None:
         """End it as SIGKILL does: nothing of it runs any more, its connections are reset."""

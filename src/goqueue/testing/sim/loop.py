@@ -1,6 +1,7 @@
 """An event loop on virtual time: instead of waiting it moves its clock to the next timer."""
 
 import asyncio
+import heapq
 import inspect
 from asyncio.base_events import BaseEventLoop
 from collections.abc import Callable, Sequence
@@ -9,14 +10,16 @@ from math import ulp
 from typing import Any, Final, Protocol
 
 START_SECONDS: Final = 1_000.0
+STEP_SECONDS: Final = 0.000_000_1
 STEPS_MAX: Final = 5_000_000
 """Rounds of the loop before a simulation counts as a livelock."""
 
 
 class Owner(Protocol):
-    """A process whose callbacks a loop runs until it is dead."""
+    """A process whose callbacks a loop runs until it is dead, and not while it is paused."""
 
     is_dead: bool
+    paused_until: float
 
 
 OWNER: Final[ContextVar[Owner | None]] = ContextVar("owner", default=None)
@@ -45,6 +48,18 @@ class _Jump:
 
     def close(self) -> None:
         """Hold nothing."""
+
+
+class _Later:
+    """A callback that was ready when its process was paused."""
+
+    def __init__(self, handle: asyncio.Handle) -> None:
+        self._handle = handle
+
+    def run(self) -> None:
+        """Run it, unless it was cancelled meanwhile."""
+        if not self._handle.cancelled():
+            self._handle._run()  # noqa: SLF001
 
 
 class SimLoop(BaseEventLoop):
@@ -86,6 +101,8 @@ class SimLoop(BaseEventLoop):
     ) -> asyncio.Handle:
         """Run a callback in the next round, unless its process is dead."""
         context = copy_context() if context is None else context
+        if self._is_paused(context):
+            return self.call_at(self._now, callback, *args, context=context)
         handle = super().call_soon(callback, *args, context=context)
         if _is_dead(context):
             _drop(handle)
@@ -100,6 +117,9 @@ class SimLoop(BaseEventLoop):
     ) -> asyncio.TimerHandle:
         """Run a callback at a virtual time, unless its process is dead by then."""
         context = copy_context() if context is None else context
+        owner = context.get(OWNER)
+        if owner is not None and when < owner.paused_until:
+            when = self._step_behind(owner)
         handle = super().call_at(when, callback, *args, context=context)
         if _is_dead(context):
             _drop(handle)
@@ -111,6 +131,30 @@ class SimLoop(BaseEventLoop):
         for handle in handles:
             if handle._context.get(OWNER) is owner:  # noqa: SLF001 - asyncio shows it nowhere else
                 _drop(handle)
+
+    def pause_callbacks_of(self, owner: Owner, seconds: float) -> None:
+        """Let nothing of a process run for a while, as SIGSTOP does; then all that came due."""
+        owner.paused_until = self._now + seconds
+        ready: list[asyncio.Handle] = [*self._ready]  # type: ignore[attr-defined]
+        for handle in ready:
+            if handle._context.get(OWNER) is owner:  # type: ignore[attr-defined]  # noqa: SLF001
+                self._ready.remove(handle)  # type: ignore[attr-defined]
+                again = _Later(handle)
+                super().call_at(self._step_behind(owner), again.run, context=handle._context)  # type: ignore[attr-defined]  # noqa: SLF001
+        timers: list[Any] = sorted(self._scheduled)  # type: ignore[attr-defined]
+        for timer in timers:
+            if timer._context.get(OWNER) is owner and timer._when < owner.paused_until:  # noqa: SLF001
+                timer._when = self._step_behind(owner)  # noqa: SLF001
+        heapq.heapify(self._scheduled)  # type: ignore[attr-defined]
+
+    def _step_behind(self, owner: Owner) -> float:
+        """Return the next moment behind a pause: what waits keeps its order."""
+        owner.paused_until += STEP_SECONDS
+        return owner.paused_until
+
+    def _is_paused(self, context: Context) -> bool:
+        owner = context.get(OWNER)
+        return owner is not None and self._now < owner.paused_until
 
     def run_in_executor(
         self, executor: object, func: Callable[..., Any], *args: object

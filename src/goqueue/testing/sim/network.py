@@ -18,6 +18,8 @@ PIECE_BYTES_MAX: Final = 64 * KiB
 """The most that arrives at once, as from one read of a socket."""
 HIGH_BYTES: Final = 64 * KiB
 SPLIT_PERCENT: Final = 10
+CUT_OFF_SECONDS: Final = 0.1
+"""How often the first packet of a connection is sent again while nothing gets through."""
 
 
 class _Socket:
@@ -229,6 +231,7 @@ class SimNetwork:
         self._extra_seconds = 0.0
         self._blocked_until = 0.0
         self._next_port = 50_000
+        self._cut_off: dict[Owner, None] = {}
         loop.connect = self._connect
         loop.listen = self._listen
 
@@ -250,6 +253,18 @@ class SimNetwork:
         for end in (*near, *far):
             end.is_mute = True
         return [*near, *far]
+
+    def cut_off(self, owner: Owner) -> None:
+        """Lose all that a process sends and is sent, until ``join``; others talk on."""
+        self._cut_off[owner] = None
+
+    def join(self, owner: Owner) -> None:
+        """Let a process be reached again; its connections of before are reset."""
+        self._cut_off.pop(owner, None)
+        self.reset_process(owner)
+
+    def _is_cut(self, *owners: Owner | None) -> bool:
+        return any(owner in self._cut_off for owner in owners if owner is not None)
 
     def reset_process(self, owner: Owner) -> None:
         """Reset every connection of a process, which lives on."""
@@ -279,7 +294,7 @@ class SimNetwork:
         """Bring bytes to the other end, in pieces, each some time later."""
         peer = sender.peer
         assert peer is not None, "attached"
-        if sender.is_mute:
+        if sender.is_mute or self._is_cut(sender.owner, peer.owner):
             return
         pieces = [data[at : at + PIECE_BYTES_MAX] for at in range(0, len(data), PIECE_BYTES_MAX)]
         if len(data) > 1 and self._chance.randrange(100) < SPLIT_PERCENT:
@@ -328,6 +343,9 @@ class SimNetwork:
     ) -> tuple[SimTransport, asyncio.Protocol]:
         await asyncio.sleep(self._latency())
         listener = self._listeners.get(port)
+        while self._is_cut(OWNER.get(), listener.owner if listener is not None else None):
+            await asyncio.sleep(CUT_OFF_SECONDS)
+            listener = self._listeners.get(port)
         if listener is None:
             raise ConnectionRefusedError(111, f"Connect call failed ({host!r}, {port})")
         near = SimTransport(self, copy_context(), port=port)

@@ -8,7 +8,7 @@ import asyncio
 import secrets
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final, TypeVar, cast
+from typing import Final, cast
 
 import msgspec
 
@@ -20,8 +20,8 @@ from goqueue.observability.logging import get_logger
 from goqueue.service.verb import Reply, failure_of
 from goqueue.transport.cluster.node import ClusterNode
 from goqueue.transport.native.alarm import Alarm
-from goqueue.wire.calls import Call, Nothing
-from goqueue.wire.complaint import HEADER_FAULTS, complaint
+from goqueue.wire.calls import Nothing
+from goqueue.wire.complaint import decode_peer
 from goqueue.wire.packet import Buffer, Kind, Packet, PacketReader, encode_packet
 from goqueue.wire.peer_calls import (
     NONCE_BYTES,
@@ -42,7 +42,6 @@ REQUESTS_MAX: Final = 256
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 _OPERATIONS: Final = frozenset(map(int, PeerOperation))
-K = TypeVar("K", bound=Call)
 log = get_logger("goqueue.cluster")
 
 
@@ -189,7 +188,7 @@ class AcceptedPeer(asyncio.Protocol):
 
     def _start(self, peer: PeerIdentity, operation: PeerOperation, packet: Packet) -> None:
         if not packet.correlation:
-            self._node.receive(peer, operation, packet.header)
+            self._node.receive(peer, operation, packet.payload)
             return
         task = asyncio.get_running_loop().create_task(self._serve(peer, operation, packet))
         self._tasks[task] = None
@@ -235,11 +234,3 @@ class AcceptedPeer(asyncio.Protocol):
                 payload=payload,
             )
         )
-
-
-def decode_peer(header: Any, kind: type[K]) -> K:  # noqa: ANN401 - what msgspec takes
-    """Read the header of a peer's packet, or raise a ProtocolError that says what is wrong."""
-    try:
-        return msgspec.msgpack.decode(header, type=kind)
-    except HEADER_FAULTS as error:
-        raise ProtocolError(f"{kind.__name__}: {complaint(kind, error)}") from error

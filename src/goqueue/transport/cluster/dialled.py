@@ -23,9 +23,10 @@ from goqueue.base.ids import NodeId
 from goqueue.base.units import MiB
 from goqueue.observability.events import LogEvent
 from goqueue.observability.logging import get_logger
-from goqueue.transport.cluster.accepted import HANDSHAKE_SECONDS_MAX, decode_peer
+from goqueue.transport.cluster.accepted import HANDSHAKE_SECONDS_MAX
 from goqueue.transport.cluster.node import ClusterNode
 from goqueue.wire.calls import Call, Failure
+from goqueue.wire.complaint import decode_peer
 from goqueue.wire.packet import Buffer, Kind, Packet, PacketReader, encode_packet
 from goqueue.wire.peer_calls import (
     NONCE_BYTES,
@@ -57,7 +58,11 @@ class PeerWatcher(Protocol):
         ...
 
     def peer_refused(self, node: NodeId) -> None:
-        """Hear that nothing listens at the address of a peer, or its connection was lost."""
+        """Hear that nothing listens at the address of a peer."""
+        ...
+
+    def peer_denied(self, node: NodeId, error: GoQueueError, *, by_peer: bool) -> None:
+        """Hear that a peer does not let this node in, or this node not the peer, and why."""
         ...
 
 
@@ -115,10 +120,10 @@ class _Wire(asyncio.Protocol):
     def is_open(self) -> bool:
         return self._transport is not None and not self._transport.is_closing()
 
-    def cast(self, operation: PeerOperation, header: bytes) -> None:
+    def cast(self, operation: PeerOperation, body: bytes) -> None:
         transport = self._transport
         if transport is not None and transport.get_write_buffer_size() < UNSENT_BYTES_MAX:
-            self._write(operation, 0, header, ())
+            self._write(operation, 0, b"", (body,))
 
     async def request(
         self, operation: PeerOperation, header: bytes, payload: Sequence[Buffer] = ()
@@ -198,10 +203,10 @@ class DialledPeer:
 
     # Sending.
 
-    def cast(self, operation: PeerOperation, header: bytes) -> None:
+    def cast(self, operation: PeerOperation, body: bytes) -> None:
         """Send a message that is not answered; without a connection it is dropped."""
         if self._wire is not None and self._wire.is_open:
-            self._wire.cast(operation, header)
+            self._wire.cast(operation, body)
 
     async def request(
         self,
@@ -240,8 +245,8 @@ class DialledPeer:
             self._is_told, self.refusal = False, None
             log.info(LogEvent.PEER_CONNECTED, node=self.name, address=self.address)
             self._watcher.peer_connected(peer)
+            # A peer that is gone refuses the next connection, which is made at once.
             await lost.wait()
-            self._watcher.peer_refused(self.name)
 
     def _note(self, error: Exception) -> None:
         """Say why there is no connection, once until there is one again."""
@@ -285,7 +290,16 @@ class DialledPeer:
             raise ForbiddenError(
                 f"{self.address} is node {welcome.identity.node_id!r}, not {self.name!r}"
             )
-        self._node.check_peer(welcome.identity)
+        try:
+            self._node.check_peer(welcome.identity)
+        except GoQueueError as error:
+            self._watcher.peer_denied(self.name, error, by_peer=False)
+            raise
         prove = PeerProve(handshake.proof_of_dialling(self._node.key))
-        await wire.request(PeerOperation.PEER_PROVE, _encode(prove))
+        try:
+            await wire.request(PeerOperation.PEER_PROVE, _encode(prove))
+        except GoQueueError as error:
+            if not isinstance(error, ConnectionLostError):
+                self._watcher.peer_denied(self.name, error, by_peer=True)
+            raise
         return welcome.identity

@@ -24,7 +24,7 @@ class ClusterNode(Protocol):
         """Raise unless a node that knows the key may connect: another cluster's may not."""
         ...
 
-    def receive(self, peer: PeerIdentity, operation: PeerOperation, header: Buffer) -> None:
+    def receive(self, peer: PeerIdentity, operation: PeerOperation, body: Buffer) -> None:
         """Take a message that is not answered."""
         ...
 

@@ -34,10 +34,22 @@ class ClusterServer:
 
     async def start(self, listener: str) -> None:
         """Listen on ``host:port``; port 0 takes a free one."""
+        await self.bind(listener)
+        await self.listen()
+
+    async def bind(self, listener: str) -> None:
+        """Take the port, and accept nothing yet."""
         host, _, port = listener.rpartition(":")
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(self._accept, host.strip("[]") or None, int(port))
+        self._server = await loop.create_server(
+            self._accept, host.strip("[]") or None, int(port), start_serving=False
+        )
         self.address = f"{host}:{self._server.sockets[0].getsockname()[1]}"
+
+    async def listen(self) -> None:
+        """Accept connections at the port taken."""
+        assert self._server is not None, "bound"
+        await self._server.start_serving()
 
     def dial(self, peers: Mapping[NodeId, str]) -> None:
         """Keep a connection to each of these nodes, by their addresses, and to no others."""
@@ -71,11 +83,11 @@ class ClusterServer:
 
     # Sending.
 
-    def cast(self, to: NodeId, operation: PeerOperation, header: bytes) -> None:
+    def cast(self, to: NodeId, operation: PeerOperation, body: bytes) -> None:
         """Send a message that is not answered; it may be lost."""
         peer = self._dialled.get(to)
         if peer is not None:
-            peer.cast(operation, header)
+            peer.cast(operation, body)
 
     async def request(
         self,

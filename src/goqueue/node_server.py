@@ -1,0 +1,127 @@
+"""A broker that is a node of a cluster, with its listeners: ``goqueue serve`` with a cluster."""
+
+import asyncio
+from importlib.metadata import version
+from pathlib import Path
+
+from goqueue.base.errors import ShuttingDownError
+from goqueue.base.ids import NodeId
+from goqueue.config.cluster_check import read_key
+from goqueue.config.cluster_settings import parse_peers
+from goqueue.config.model import BrokerConfig
+from goqueue.core.cluster.membership import ClusterTimers
+from goqueue.runtime.clock import SystemClock
+from goqueue.runtime.cluster.node import Node
+from goqueue.runtime.cluster.node_config import ListenerAddresses, NodeConfig
+from goqueue.server import Server
+from goqueue.service.peers import Peers
+from goqueue.storage.local import LocalDisk
+from goqueue.transport.cluster.server import ClusterServer
+
+
+def node_config(config: BrokerConfig) -> NodeConfig:
+    """Return what a node is told, from the settings of its broker."""
+    peers = {NodeId(one.node): one.address for one in parse_peers(config.cluster_peers)}
+    peers.pop(NodeId(config.node_id), None)
+    timers = ClusterTimers(
+        heartbeat_ms=config.cluster_heartbeat_ms,
+        suspect_ms=config.cluster_suspect_ms,
+        dead_ms=config.cluster_dead_ms,
+        lease_ms=config.cluster_dead_ms - config.cluster_heartbeat_ms,
+    )
+    return NodeConfig(
+        node=NodeId(config.node_id),
+        peers=peers,
+        timers=timers,
+        election_ms=config.cluster_election_ms,
+        leave_ms=config.cluster_leave_ms,
+        rack=config.cluster_rack,
+        version=version("goqueue"),
+        key=read_key(config),
+    )
+
+
+class NodeServer(Server):
+    """Starts a broker as a node: it finds its cluster first, and leaves it when it stops."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        disk, clock = LocalDisk(Path(config.data_dir)), SystemClock()
+        self.node = Node(node_config(config), disk, clock)
+        super().__init__(config, disk=disk, clock=clock, topology=self.node.topology)
+        self.peers = Peers(self.node)
+        self._cluster = ClusterServer(self.peers, watcher=self.node)
+        self.node.attach(self._cluster)
+        self._waiting: asyncio.Task[None] | None = None
+
+    @property
+    def cluster_address(self) -> str:
+        """Where other nodes connect, with the port that was really taken."""
+        return self._cluster.address
+
+    async def bind(self) -> None:
+        """Take the ports, so that one in use is found before anything of the data is touched."""
+        await super().bind()
+        try:
+            await self._cluster.bind(self.config.cluster_listener)
+        except BaseException:
+            await self._close_ports()
+            raise
+
+    async def start(self) -> None:
+        """Find the cluster, open what it says, serve; a node without a controller waits for one."""
+        if not self.native_address:
+            await self.bind()
+        try:
+            self.node.open()
+            await self._cluster.listen()
+            await self._find_cluster()
+        except BaseException:
+            await self._abandon()
+            raise
+        # Replicas are made here, when there are some: they follow ``node.metadata`` and open what
+        # it says in the broker, then answer their own peers by ``peers.add``.
+        await super().start()
+        self.node.serve()
+
+    async def _find_cluster(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._waiting = loop.create_task(self.node.start(self._addresses()))
+        try:
+            await asyncio.wait((self._waiting,))
+            if self._waiting.cancelled():
+                raise ShuttingDownError("the node was stopped before it found its cluster")
+            self._waiting.result()
+        finally:
+            self._waiting.cancel()
+            self._waiting = None
+
+    def interrupt(self) -> None:
+        """Wait no longer for a cluster: ``start`` ends with ShuttingDownError."""
+        if self._waiting is not None:
+            self._waiting.cancel()
+
+    async def stop(self) -> None:
+        """Let others take over, then stop as any broker; what was synced is noted at the end."""
+        await self.node.leave()
+        self.broker.end_waits()
+        await super()._close_ports()
+        await self.node.stop()
+        await self.broker.stop()
+        await self._cluster.stop()
+        self.node.end_clean()
+
+    async def _abandon(self) -> None:
+        await self._close_ports()
+        await self.node.stop()
+        self.broker.disk.unlock()
+
+    async def _close_ports(self) -> None:
+        await asyncio.gather(super()._close_ports(), self._cluster.stop())
+
+    def _addresses(self) -> ListenerAddresses:
+        config = self.config
+        return ListenerAddresses(
+            native=config.cluster_client_advertise or self.native_address,
+            http=self.http_address,
+            cluster=config.cluster_advertise or self.cluster_address,
+        )

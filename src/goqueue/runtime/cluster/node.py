@@ -1,0 +1,374 @@
+"""A node of a cluster: its identity, its quorum, the metadata, and the broker's way to all of them.
+
+The order of a start: the identity is read and counted, the port listens, ``start`` finds the
+cluster and registers this process, the broker opens what the image says, ``serve`` lets the node be
+given leaderships. A stop goes the other way round.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final
+
+from goqueue.base.errors import (
+    GoQueueError,
+    LeaderNotAvailableError,
+    NodeRefusedError,
+    ProtocolError,
+)
+from goqueue.base.ids import NodeId
+from goqueue.base.units import SECOND_MS
+from goqueue.core.cluster.commands import RegisterNode
+from goqueue.core.raft.messages import Membership, PeerId
+from goqueue.observability.events import LogEvent
+from goqueue.observability.logging import get_logger
+from goqueue.runtime.clock import Clock
+from goqueue.runtime.cluster.admission import OLD_COPY, Denials, check_peer
+from goqueue.runtime.cluster.consensus import Leading
+from goqueue.runtime.cluster.controller import Controller
+from goqueue.runtime.cluster.decisions import Decisions
+from goqueue.runtime.cluster.founding import Founding, Origin, cluster_id_of
+from goqueue.runtime.cluster.identity import Identity
+from goqueue.runtime.cluster.links import Handler, Links, PeerReply, Receiver
+from goqueue.runtime.cluster.membership import NodeMembership
+from goqueue.runtime.cluster.metadata import (
+    Metadata,
+    MetadataSnapshot,
+    decode_snapshot,
+    encode_metadata,
+)
+from goqueue.runtime.cluster.node_config import TICK_MS, ListenerAddresses, NodeConfig
+from goqueue.runtime.cluster.node_topology import NodeTopology
+from goqueue.runtime.cluster.proposing import Proposing
+from goqueue.runtime.cluster.quorum import Quorum, QuorumConfig
+from goqueue.storage.disk import Disk
+from goqueue.storage.raft_store import RaftStore
+from goqueue.wire.packet import Buffer
+from goqueue.wire.peer_calls import PeerIdentity, PeerOperation
+
+TRANSFER_SECONDS: Final = 2.0
+"""How long a controller that stops waits for another one to lead the quorum."""
+
+log = get_logger("goqueue.cluster")
+
+
+class Node:
+    """One node. Its broker asks ``topology``, everything else asks the part it is about."""
+
+    def __init__(self, config: NodeConfig, disk: Disk, clock: Clock) -> None:
+        self.config = config
+        self.clock = clock
+        self.metadata = Metadata(config.node)
+        self.addresses = ListenerAddresses()
+        self._disk = disk
+        self._links: Links | None = None
+        self._identity: Identity | None = None
+        self._founding: Founding | None = None
+        self._quorum: Quorum | None = None
+        self._proposing: Proposing | None = None
+        self._controller: Controller | None = None
+        self._membership: NodeMembership | None = None
+        self.topology = NodeTopology(self.metadata)
+        """What the broker of this node asks about its cluster."""
+        self._denials = Denials(
+            founders=len(config.founders), patience_s=2 * config.timers.dead_ms / SECOND_MS
+        )
+        self._denied: asyncio.Future[None] | None = None
+        self.metadata.watch_leader(self._leader_changed)
+
+    def __repr__(self) -> str:
+        return f"<Node {self.node}: {self.metadata.image!r}>"
+
+    # Parts.
+
+    @property
+    def node(self) -> NodeId:
+        """The name of this node."""
+        return self.config.node
+
+    @property
+    def links(self) -> Links:
+        """The connections to other nodes."""
+        assert self._links is not None, "attached"
+        return self._links
+
+    @property
+    def identity(self) -> Identity:
+        """Who this node is."""
+        assert self._identity is not None, "opened"
+        return self._identity
+
+    @property
+    def founding(self) -> Founding:
+        """What introduces this node to others."""
+        assert self._founding is not None, "opened"
+        return self._founding
+
+    @property
+    def membership(self) -> NodeMembership:
+        """How this node stands in its cluster."""
+        assert self._membership is not None, "started"
+        return self._membership
+
+    @property
+    def proposing(self) -> Proposing:
+        """The way to change the metadata."""
+        assert self._proposing is not None, "started"
+        return self._proposing
+
+    @property
+    def controller(self) -> Controller:
+        """What this node does while it leads the quorum."""
+        assert self._controller is not None, "started"
+        return self._controller
+
+    @property
+    def quorum(self) -> Quorum:
+        """The quorum that holds the metadata."""
+        assert self._quorum is not None, "started"
+        return self._quorum
+
+    def handlers(self) -> Mapping[PeerOperation, Handler]:
+        """Return what answers peers."""
+        return {
+            PeerOperation.INTRODUCE: self._answer_introduction,
+            PeerOperation.PROPOSE: self._answer_proposal,
+            PeerOperation.NODE_HEARTBEAT: self._answer_heartbeat,
+        }
+
+    def receivers(self) -> Mapping[PeerOperation, Receiver]:
+        """Return what takes messages that are not answered."""
+        return {PeerOperation.RAFT: self._receive_raft}
+
+    # Life.
+
+    def attach(self, links: Links) -> None:
+        """Take the connections to other nodes; they ask this node back who it is."""
+        self._links = links
+
+    def open(self) -> None:
+        """Take the data directory, and count this start in it, before anything is said."""
+        self._disk.lock()
+        self._identity = Identity(self._disk, self.node)
+        self._founding = Founding(self.config, self._identity, self.links)
+
+    async def start(self, addresses: ListenerAddresses) -> None:
+        """Find the cluster, take part in its quorum, register; however long that takes."""
+        self.addresses = addresses
+        loop = asyncio.get_running_loop()
+        self._denied = loop.create_future()
+        starting = loop.create_task(self._start())
+        try:
+            await asyncio.wait((starting, self._denied), return_when=asyncio.FIRST_COMPLETED)
+            await (starting if starting.done() else self._denied)
+        except NodeRefusedError as error:
+            if OLD_COPY in error.message:
+                self.identity.refuse(error.message)
+            raise
+        finally:
+            starting.cancel()
+            await asyncio.gather(starting, return_exceptions=True)
+            denied, self._denied = self._denied, None
+            denied.cancel()
+
+    async def _start(self) -> None:
+        self.links.dial(self.config.peers)
+        store = RaftStore(self._disk, life=self.clock.now_ms())
+        try:
+            await self._join(store)
+        except BaseException:
+            store.close()
+            raise
+        self.metadata.expect(self.identity.members)
+        self._build(store)
+        await self.quorum.start()
+        await self.membership.register(self._registration())
+        self.membership.start()
+
+    async def _join(self, store: RaftStore) -> None:
+        """Know the cluster, and have a journal that begins as this node's must."""
+        restored = store.restored
+        if restored is not None and restored.snapshot.data and not self.identity.cluster_id:
+            # The power failed between the journal and the identity.
+            begun = decode_snapshot(restored.snapshot.data)
+            self._belong(begun.founders, begun.members)
+        if self.identity.cluster_id and restored is not None:
+            self._check_peers()
+            return
+        origin = await self.founding.find()
+        if origin.is_founder and not self.identity.cluster_id and restored is None:
+            self._found(store, origin)
+        else:
+            command = self._registration(cluster_id=origin.cluster_id)
+            await self.founding.be_taken_in(command)
+            log.error(LogEvent.DISK_EMPTIED, node=self.node, cluster_id=origin.cluster_id)
+            if restored is None:
+                store.begin_again(life=self.clock.now_ms())
+        self._belong(origin.founders, origin.members)
+
+    def _found(self, store: RaftStore, origin: Origin) -> None:
+        begun = MetadataSnapshot(founders=dict(origin.founders), members=dict(origin.members))
+        voters = tuple(PeerId(number) for number in sorted(origin.members.values()))
+        store.found(Membership(voters), encode_metadata(begun))
+        log.info(LogEvent.BOOTSTRAP_COMPLETE, node=self.node, cluster_id=origin.cluster_id)
+
+    def _belong(self, founders: Mapping[str, str], members: Mapping[str, int]) -> None:
+        self.identity.join(cluster_id_of(founders), founders, members)
+
+    def _check_peers(self) -> None:
+        known = sorted(self.identity.members)
+        if known != self.config.founders:
+            raise NodeRefusedError(
+                f"cluster.peers differ: this cluster has the nodes {', '.join(known)};"
+                f" the settings of {self.node} name {', '.join(self.config.founders)}"
+            )
+
+    def _build(self, store: RaftStore) -> None:
+        config = QuorumConfig(
+            peer=self.identity.members[self.node],
+            tick_ms=TICK_MS,
+            election_ticks=max(2, self.config.election_ms // TICK_MS),
+            heartbeat_ticks=max(1, self.config.election_ms // TICK_MS // 4),
+        )
+        self._quorum = Quorum(config, store, self.metadata, self._send_raft)
+        decisions = Decisions(self.metadata, self._quorum, self.clock)
+        self._proposing = Proposing(self.metadata, decisions, self.links)
+        self._controller = Controller(
+            self.config,
+            self.metadata,
+            decisions,
+            self.clock,
+            cluster_id=lambda: self.identity.cluster_id,
+        )
+        self._membership = NodeMembership(
+            self.config, self.metadata, self._proposing, self._controller, self.links, self.clock
+        )
+        self.topology.attach(self._proposing, self._membership, self.links)
+
+    def _registration(self, *, cluster_id: str = "") -> RegisterNode:
+        return RegisterNode(
+            cluster_id=cluster_id or self.identity.cluster_id,
+            node=self.node,
+            directory=self.identity.directory,
+            incarnation=self.identity.incarnation,
+            native=self.addresses.native,
+            http=self.addresses.http,
+            cluster=self.addresses.cluster,
+            rack=self.config.rack,
+            version=self.config.version,
+            is_clean=self.identity.was_clean,
+            process=self.identity.process,
+        )
+
+    @property
+    def is_live(self) -> bool:
+        """Return True while this node may answer for what it leads."""
+        return self._membership is not None and self._membership.is_live
+
+    def serve(self) -> None:
+        """Let this node lead and be in sync: its broker has opened what the image says."""
+        self.membership.set_ready(is_ready=True)
+
+    async def leave(self) -> None:
+        """Let others take over what this node leads, and the quorum, too."""
+        if self._membership is None:
+            return
+        await self._membership.leave()
+        if self.metadata.leading.is_own:
+            await self._hand_over()
+
+    async def _hand_over(self) -> None:
+        others = [peer for peer in self.quorum.members.voters if self.metadata.node_of(peer)]
+        for peer in others:
+            node = self.metadata.node_of(peer)
+            record = self.metadata.image.nodes.get(node) if node else None
+            if node == self.node or record is None or record.is_fenced:
+                continue
+            try:
+                async with asyncio.timeout(TRANSFER_SECONDS):
+                    await self.quorum.transfer(peer)
+            except (GoQueueError, TimeoutError):
+                continue
+            return
+
+    async def stop(self) -> None:
+        """Take part no longer. The broker is stopped next, then ``end_clean`` may be called."""
+        if self._proposing is not None:
+            self._proposing.stop()
+        if self._membership is not None:
+            await self._membership.stop()
+        if self._controller is not None:
+            await self._controller.stop()
+        if self._quorum is not None:
+            await self._quorum.stop()
+
+    def end_clean(self) -> None:
+        """Note on the disk that this node stopped with everything synced."""
+        self.identity.end_clean()
+
+    # What peers ask.
+
+    async def _answer_introduction(
+        self, peer: PeerIdentity, header: Buffer, _: memoryview
+    ) -> PeerReply:
+        return self.founding.answer(peer, header)
+
+    async def _answer_proposal(self, _: PeerIdentity, __: Buffer, payload: memoryview) -> PeerReply:
+        if self._proposing is None:
+            raise LeaderNotAvailableError(f"the node {self.node} is starting")
+        return await self._proposing.answer(payload)
+
+    async def _answer_heartbeat(
+        self, peer: PeerIdentity, header: Buffer, _: memoryview
+    ) -> PeerReply:
+        if self._controller is None:
+            raise LeaderNotAvailableError(f"the node {self.node} is starting")
+        return self._controller.answer(peer, header)
+
+    # The quorum's messages.
+
+    def _send_raft(self, peer: PeerId, raw: bytes) -> None:
+        node = self.metadata.node_of(peer)
+        if node is not None:
+            self.links.cast(node, PeerOperation.RAFT, raw)
+
+    def _receive_raft(self, peer: PeerIdentity, body: Buffer) -> None:
+        quorum = self._quorum
+        if quorum is None or self.metadata.members.get(peer.node) is None:
+            return
+        try:
+            quorum.receive(memoryview(body))
+        except ProtocolError as error:
+            log.warning(LogEvent.PEER_REFUSED, peer=peer.node_id, error=error.message)
+
+    def _leader_changed(self, _: Leading) -> None:
+        if self._founding is not None:
+            self._founding.controller = self.metadata.controller
+        log.info(
+            LogEvent.CONTROLLER_CHANGED,
+            controller=self.metadata.controller,
+            term=self.metadata.leading.term,
+        )
+
+    # What the port asks.
+
+    def check_peer(self, peer: PeerIdentity) -> None:
+        """Raise unless a node that knows the key may connect."""
+        check_peer(peer, self.identity.peer, self.metadata, peers=self.config.peers)
+
+    def peer_connected(self, peer: PeerIdentity) -> None:
+        """Hear that a peer answered and proved who it is."""
+        self._denials.accepted(peer.node)
+        if self._membership is not None:
+            self._membership.peer_connected(peer.node)
+
+    def peer_refused(self, node: NodeId) -> None:
+        """Hear that nothing listens at the address of a peer."""
+        if self._membership is not None:
+            self._membership.peer_refused(node)
+
+    def peer_denied(self, node: NodeId, error: GoQueueError, *, by_peer: bool) -> None:
+        """Hear that a peer and this node do not go together."""
+        now_s = asyncio.get_running_loop().time()
+        is_final = self._denials.denied(node, error, by_peer=by_peer, now_s=now_s)
+        if is_final and self._denied is not None and not self._denied.done():
+            self._denied.set_exception(error)

@@ -1,0 +1,133 @@
+"""What a broker asks about its cluster: who leads what, and how topics are made on all nodes."""
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from goqueue.base.errors import InvalidConfigError, LeaderNotAvailableError, NodeFencedError
+from goqueue.base.ids import NodeId, TopicName, TopicPartition
+from goqueue.core.cluster.commands import (
+    AllocateIds,
+    Command,
+    ConfigureTopic,
+    CreateTopic,
+    DeleteTopic,
+    Setting,
+)
+from goqueue.core.cluster.replies import IdsReply, Reply
+from goqueue.runtime.cluster.links import Links
+from goqueue.runtime.cluster.membership import NodeMembership
+from goqueue.runtime.cluster.metadata import Metadata
+from goqueue.runtime.cluster.proposing import Proposing
+from goqueue.runtime.topology import IdBlock, PartitionLeader
+from goqueue.wire.calls import Call
+from goqueue.wire.packet import Buffer, Packet
+from goqueue.wire.peer_calls import PeerOperation
+
+
+class LocalTopics(Protocol):
+    """The topics of the broker of this node, which follow the image some time later."""
+
+    async def served(self, name: TopicName) -> None:
+        """Return when the broker has a topic that the image has."""
+        ...
+
+    async def removed(self, name: TopicName) -> None:
+        """Return when the broker no longer has a topic that the image has not."""
+        ...
+
+
+class ImageTopics:
+    """Topics that are there as soon as the image has them: where no broker follows it."""
+
+    async def served(self, name: TopicName) -> None:
+        """Return at once."""
+
+    async def removed(self, name: TopicName) -> None:
+        """Return at once."""
+
+
+class NodeTopology:
+    """The ``Topology`` of a broker that is a node of a cluster."""
+
+    def __init__(self, metadata: Metadata) -> None:
+        self.metadata = metadata
+        self.topics: LocalTopics = ImageTopics()
+        """Asked whether the broker has followed the image; set by what opens topics."""
+        self._proposing: Proposing | None = None
+        self._membership: NodeMembership | None = None
+        self._links: Links | None = None
+
+    def attach(self, proposing: Proposing, membership: NodeMembership, links: Links) -> None:
+        """Know the parts of a node that takes part in its quorum."""
+        self._proposing, self._membership, self._links = proposing, membership, links
+
+    async def propose(self, command: Command) -> Reply:
+        """Return the answer of the controller when this node has applied it."""
+        if self._proposing is None:
+            raise LeaderNotAvailableError(f"the node {self.node} is starting")
+        return await self._proposing.propose(command)
+
+    @property
+    def node(self) -> NodeId:
+        """The name of this node."""
+        return self.metadata.own
+
+    def check_live(self) -> None:
+        """Raise NodeFencedError unless this node may answer for what it leads."""
+        if self._membership is None:
+            raise NodeFencedError(f"the node {self.node} is starting")
+        self._membership.check_live()
+
+    def leader_of(self, place: TopicPartition) -> PartitionLeader:
+        """Return who leads a partition, as far as this node knows, or raise if there is none."""
+        image = self.metadata.image
+        record = image.partition(image.topic(place.topic), place.partition)
+        return PartitionLeader(record.leader_id, record.leader_epoch)
+
+    async def create_topic(
+        self, name: str, *, partitions: int, settings: Mapping[str, object], by_broker: bool = False
+    ) -> None:
+        """Make a topic on all nodes; return when this node serves it."""
+        command = CreateTopic(
+            name=name, partitions=partitions, settings=_settings(settings), by_broker=by_broker
+        )
+        await self.propose(command)
+        await self.topics.served(TopicName(name))
+
+    async def configure_topic(self, name: str, changes: Mapping[str, object]) -> None:
+        """Change settings of a topic; return when this node has them."""
+        await self.propose(ConfigureTopic(name=name, settings=_settings(changes)))
+
+    async def delete_topic(self, name: str) -> None:
+        """Remove a topic from all nodes; return when this node has removed it."""
+        await self.propose(DeleteTopic(name=name))
+        await self.topics.removed(TopicName(name))
+
+    async def allocate_ids(self, kind: str, *, owner: int = 0, above: int = 0) -> IdBlock:
+        """Return a block of ids that no other node gives out."""
+        reply = await self.propose(AllocateIds(kind=kind, owner=owner, above=above))
+        assert isinstance(reply, IdsReply), "the answer to an allocation"
+        return IdBlock(reply.first, reply.count)
+
+    async def request(
+        self,
+        to: NodeId,
+        operation: PeerOperation,
+        header: Call,
+        payload: Sequence[Buffer] = (),
+        *,
+        timeout_s: float,
+    ) -> Packet:
+        """Return a peer's reply to a request, or raise what it raised."""
+        assert self._links is not None, "the node takes part"
+        return await self._links.request(to, operation, header, payload, timeout_s=timeout_s)
+
+
+def _settings(given: Mapping[str, object]) -> dict[str, Setting]:
+    """Return settings as a proposal carries them; what they may be is decided by the verb."""
+    found: dict[str, Setting] = {}
+    for name, value in given.items():
+        if not isinstance(value, str | int | float):
+            raise InvalidConfigError(f"{name}: must be text, a number, true or false")
+        found[name] = value
+    return found
