@@ -27,6 +27,21 @@ class Replicas:
         self.is_alone = is_alone
         self.reported: list[int] = []
 
+    def check_append(self) -> None:
+        pass
+
+    def check_live(self) -> None:
+        pass
+
+    def appended(self, end_offset: Offset) -> None:
+        pass
+
+    def trimmed(self, start_offset: Offset) -> None:
+        pass
+
+    def replicas_with(self, end_offset: Offset) -> int:
+        return 1 + (end_offset <= self.high_watermark)
+
     def synced(self, durable_offset: Offset) -> None:
         self.reported.append(durable_offset)
         if self.is_alone:

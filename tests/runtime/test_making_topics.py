@@ -15,7 +15,7 @@ MANY = 60
 async def begun(rig: Rig) -> "asyncio.Task[object]":
     """Return a task that is making the topic ``large`` and is not done yet."""
     await rig.start()
-    making = asyncio.ensure_future(rig.broker.make_topic("large", partitions=MANY))
+    making = asyncio.ensure_future(rig.broker.changes.make("large", partitions=MANY))
     for _ in range(5):
         await asyncio.sleep(0)
     assert not making.done()

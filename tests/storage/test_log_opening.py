@@ -8,7 +8,7 @@ from goqueue.base.errors import DiskFullError, StorageFailedError
 from goqueue.base.ids import Offset, Position
 from goqueue.core.record.message import Draft
 from goqueue.storage.local import LocalDisk
-from goqueue.storage.partition_log import SEALED_OPEN_MAX
+from goqueue.storage.log_segments import SEALED_OPEN_MAX
 from goqueue.testing.disk import CrashError, MemoryDisk
 from goqueue.testing.file import MemoryFile
 from tests.storage.driver import DIRECTORY, NOW_MS, LogDriver, batch, row

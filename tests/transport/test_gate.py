@@ -87,7 +87,7 @@ def test_a_closed_gate_refuses_every_native_operation() -> None:
         broker = Broker(BrokerConfig(sync_threads=0), disk)
         await broker.start()
         try:
-            await broker.make_topic("orders", partitions=1, settings={})
+            await broker.changes.make("orders", partitions=1, settings={})
             dispatch, session = Dispatch(Service(broker)), Gate(policy).open(EMBEDDED)
             before = disk.operations
             for number in Operation:

@@ -172,7 +172,7 @@ def test_producers_are_known_by_their_transactional_ids() -> None:
         broker = service._broker  # noqa: SLF001 - to start it
         await broker.start()
         try:
-            await broker.make_topic(OTHER, partitions=1, settings={})
+            await broker.changes.make(OTHER, partitions=1, settings={})
             dispatch, session = Dispatch(service), gate.open(EMBEDDED)
 
             async def ask(operation: Operation, header: Any) -> Any:

@@ -1,10 +1,10 @@
 """The broker: every topic of one data directory, and the few calls transports translate into."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
-from goqueue.base.errors import ShuttingDownError
+from goqueue.base.errors import LeaderNotAvailableError, ShuttingDownError
 from goqueue.base.ids import TopicName
 from goqueue.base.units import KiB
 from goqueue.config.model import BrokerConfig
@@ -17,9 +17,10 @@ from goqueue.observability.metrics import Metrics
 from goqueue.observability.schema_metrics import SchemaMetrics
 from goqueue.observability.tx_metrics import TxMetrics
 from goqueue.runtime.ballast import Ballast
+from goqueue.runtime.broker_life import close_all, follow_all, load_all, open_all, resume_all
 from goqueue.runtime.clock import Clock, SystemClock
 from goqueue.runtime.commit import Committer, SyncPool
-from goqueue.runtime.coordinators import Coordinators, QueueState
+from goqueue.runtime.coordinators import Coordinators, Hosts, QueueState
 from goqueue.runtime.dlq.dead_letters import DeadLetters
 from goqueue.runtime.dlq.moves import Mover
 from goqueue.runtime.dlq.redrive import Redrives
@@ -27,7 +28,7 @@ from goqueue.runtime.groups.groups import Groups
 from goqueue.runtime.log.catalogue import Catalogue, TopicHooks
 from goqueue.runtime.log.compactor import Compactor
 from goqueue.runtime.log.gauges import storage_metrics
-from goqueue.runtime.log.lost_tails import report_lost_tail, skip_lost_tails
+from goqueue.runtime.log.lost_tails import report_recovery
 from goqueue.runtime.log.partitions_start import PartitionsStart
 from goqueue.runtime.log.producer_ids import ProducerIds
 from goqueue.runtime.log.topic import Topic
@@ -47,6 +48,7 @@ from goqueue.runtime.state_log import (
     STATE_TOPIC,
     StateLog,
 )
+from goqueue.runtime.topic_changes import TopicChanges
 from goqueue.runtime.topology import Topology
 from goqueue.runtime.tracing.tracing import Tracing
 from goqueue.runtime.tx.transactions import Transactions
@@ -80,9 +82,16 @@ class Broker:
         self._disk = disk
         self._journal = MetaJournal(disk)
         self.producer_ids = ProducerIds(self._journal)
-        hooks = TopicHooks(self._opening, self._open, self._topic_created, self._topic_deleted)
+        hooks = TopicHooks(
+            self.opening,
+            self._open,
+            self._topic_created,
+            self._topic_changed,
+            self._topic_deleted,
+        )
         self._catalogue = Catalogue(disk, self._journal, self.clock, hooks)
         self._topics = self._catalogue.topics
+        self.changes = TopicChanges(self)
         self._committer: Committer | None = None
         self._maintenance: Maintenance | None = None
         self._is_started = self._is_stopping = False
@@ -90,11 +99,16 @@ class Broker:
         self.compactor = Compactor(disk, self.clock, in_thread=config.sync_threads > 0)
         self._ballast = Ballast(disk, self.clock)
         self.state = self._state_log(STATE_TOPIC, STATE_PARTITIONS, prepare=self._prepare_state)
-        self._schema_state = self._state_log(SCHEMAS_TOPIC, SCHEMAS_PARTITIONS)
-        self._tx_state = self._state_log(
+        self.schema_state = self._state_log(SCHEMAS_TOPIC, SCHEMAS_PARTITIONS)
+        self.tx_state = self._state_log(
             TX_TOPIC, TX_STATE_PARTITIONS, snapshot_bytes_min=TX_SNAPSHOT_BYTES_MIN
         )
-        self.schemas = Schemas(self._schema_state)
+        self.state_logs = {
+            TopicName(STATE_TOPIC): self.state,
+            TopicName(TX_TOPIC): self.tx_state,
+            TopicName(SCHEMAS_TOPIC): self.schema_state,
+        }
+        self.schemas = Schemas(self.schema_state)
         self._gate = SchemaGate(
             self.schemas, SchemaMetrics(self.metrics), Rejects(self, self.clock)
         )
@@ -103,7 +117,7 @@ class Broker:
             self.state, self._topics, self.groups, clock=self.clock, metrics=self.metrics
         )
         self.transactions = Transactions(
-            self._tx_state,
+            self.tx_state,
             self._topics,
             self.consume,
             self.producer_ids,
@@ -130,13 +144,21 @@ class Broker:
         prepare: Callable[[], Awaitable[None]] | None = None,
     ) -> StateLog:
         return StateLog(
-            lambda: self._catalogue.open_state(TopicName(topic), partitions),
+            lambda: self._open_state(TopicName(topic), partitions),
             self.clock,
             self._ballast,
             partitions=partitions,
             snapshot_bytes_min=snapshot_bytes_min,
             prepare=prepare,
         )
+
+    def _open_state(self, name: TopicName, partitions: int) -> Topic:
+        if self.topology is None:
+            return self._catalogue.open_state(name, partitions)
+        known = self._topics.get(name)
+        if known is None:
+            raise LeaderNotAvailableError(f"the cluster has not made {name} yet")
+        return known
 
     def _coordinators(self) -> Coordinators:
         queue = QueueState(
@@ -149,9 +171,9 @@ class Broker:
             self.transactions,
         )
         found = Coordinators()
-        found.add(STATE_TOPIC, self.state, queue)
-        found.add(TX_TOPIC, self._tx_state, self.transactions)
-        found.add(SCHEMAS_TOPIC, self._schema_state, self.schemas)
+        hosts: tuple[Hosts, ...] = (queue, self.transactions, self.schemas)
+        for (topic, state), host in zip(self.state_logs.items(), hosts, strict=True):
+            found.add(topic, state, host)
         return found
 
     def __repr__(self) -> str:
@@ -163,6 +185,11 @@ class Broker:
     def topics(self) -> Mapping[TopicName, Topic]:
         """Every open topic by name."""
         return self._topics
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """What opens and closes topics."""
+        return self._catalogue
 
     @property
     def is_ready(self) -> bool:
@@ -186,64 +213,35 @@ class Broker:
             self.producer_ids.load()
         if not is_stamped:
             write_format(self._disk)
-        self._catalogue.report_strangers()
         self._committer = Committer(threads=self.config.sync_threads, pool=self._sync_pool)
-        self._catalogue.remove_deleted()
+        if self.topology is None:
+            await open_all(self)
+            await load_all(self)
+        else:
+            self._catalogue.check_clustered()
         self._disk.remove_tree(DELETING_DIRECTORY)
-        await self._open_topics()
-        await self._load_state()
         self._journal.compact()
         self.metrics.collect_from(lambda: storage_metrics(self._topics))
         self._maintenance = Maintenance(self)
         self._maintenance.start()
         self.tracing.start()
-        for partition in self.state.partitions:
-            self.groups.follow(partition)
+        if self.topology is None:
+            follow_all(self)
         self.groups.start()
         self.transactions.start()
         self.delays.timer.start()
         self.consume.ledgers.on_doomed(self.dead_letters.take)
-        for partition in self.state.partitions:
-            self.redrives.resume(partition)
+        if self.topology is None:
+            resume_all(self)
         self.schedules.start()
         self._is_started = True
         log.info(LogEvent.BROKER_STARTED, topics=len(self._topics), data_dir=self.config.data_dir)
 
-    async def _load_state(self) -> None:
-        """Load every state partition, in an order in which each finds what it looks for."""
-        for topic, state in (
-            (STATE_TOPIC, self.state),
-            (TX_TOPIC, self._tx_state),
-            (SCHEMAS_TOPIC, self._schema_state),
-        ):
-            state.start(self._topics.get(TopicName(topic)))
-            for partition in state.partitions:
-                state.load(partition)
-        self.schemas.load(0)
-        for partition in self.state.partitions:
-            self.groups.load(partition)
-            self.delays.load(partition)
-        await self.delays.release()
-        for partition in self.state.partitions:
-            self.consume.ledgers.load(partition)
-            self.redrives.load(partition)
-            self.schedules.load(partition)
-        skip_lost_tails(self._topics, self.consume.ledgers, self.redrives)
-        for partition in self._tx_state.partitions:
-            self.transactions.load(partition)
-        self.transactions.recover()
-        # Commits that were carried out only now may know of more.
-        skip_lost_tails(self._topics, self.consume.ledgers, self.redrives)
-
-    async def _open_topics(self) -> None:
-        openings = [self._opening(one) for one in self._catalogue.catalog.topics.values()]
+    async def open_partitions(self, openings: Sequence[TopicOpening]) -> None:
+        """Read the partitions of topics off the disk, in threads."""
         # A simulation that has its own idea of threads gets the same order for the same seed.
         threads = self.config.sync_threads if self._sync_pool is None else 0
-        start = PartitionsStart(openings, self._disk, self.clock, threads=threads)
-        await start.run()
-        for opening in openings:
-            self._catalogue.open(opening)
-            await asyncio.sleep(0)
+        await PartitionsStart(openings, self._disk, self.clock, threads=threads).run()
 
     def end_waits(self) -> None:
         """Answer those who wait for messages: the broker is about to stop."""
@@ -273,14 +271,10 @@ class Broker:
         await self.tracing.stop()
         if self._committer is not None:
             await self._committer.stop()
-        opened = [topic.partitions for topic in self._topics.values()]
-        opened += [opening.partitions for opening in self._catalogue.openings.values()]
-        for partitions in opened:
-            for partition in partitions:
-                try:
-                    partition.close()
-                except Exception:
-                    log.exception(LogEvent.PARTITION_CLOSE_FAILED, partition=str(partition.name))
+        for topic in self._topics.values():
+            close_all(topic.partitions)
+        for opening in self._catalogue.openings.values():
+            close_all(opening.partitions)
         self._topics.clear()
         self._journal.close()
         self._disk.unlock()
@@ -305,14 +299,16 @@ class Broker:
             name, partitions=partitions, settings=settings or {}, by_broker=by_broker
         )
 
-    async def make_topic(
-        self, name: object, *, partitions: int, settings: Mapping[str, object] | None = None
+    async def ensure_topic(
+        self, name: str, *, partitions: int, settings: Mapping[str, object]
     ) -> Topic:
-        """Make a topic, durably; a large one bit by bit, so that others are answered meanwhile."""
-        return await self._catalogue.make(name, partitions=partitions, settings=settings or {})
+        """Return a topic of the broker's own needs, made when it is first needed."""
+        return await self.changes.ensure(name, partitions=partitions, settings=settings)
 
     async def _prepare_state(self) -> None:
         """Make the state topic of groups with others answered meanwhile."""
+        if self.topology is not None:
+            return
         if await self._catalogue.prepare_state(TopicName(STATE_TOPIC), len(self.state.partitions)):
             if self.config.sync_threads:
                 await asyncio.to_thread(self._ballast.take)
@@ -330,8 +326,15 @@ class Broker:
         self._catalogue.delete(name)
 
     def _topic_created(self, topic: Topic) -> None:
+        if self.topology is not None:
+            self.coordinators.attach(topic)
         self.groups.recount(topic.record.name)
         self.schedules.topic_created(topic.record.name)
+
+    def _topic_changed(self, topic: Topic) -> None:
+        self.tracing.open(topic)
+        self.tracing.configure(topic)
+        self.groups.recount(topic.record.name)
 
     def _topic_deleted(self, name: TopicName, topic: Topic | None) -> None:
         if topic is not None:
@@ -342,7 +345,8 @@ class Broker:
         self._gate.forget(name)
         self.groups.recount(name)
 
-    def _opening(self, record: catalog.Topic) -> TopicOpening:
+    def opening(self, record: catalog.Topic) -> TopicOpening:
+        """Begin to open a topic."""
         assert self._committer is not None, "started"
         return TopicOpening(
             record,
@@ -351,6 +355,7 @@ class Broker:
             committer=self._committer,
             metrics=self.metrics,
             timer=self.delays.timer,
+            is_replicated=self.topology is not None,
         )
 
     def _open(self, record: catalog.Topic, opening: TopicOpening) -> Topic:
@@ -367,17 +372,7 @@ class Broker:
         topic.names = self.delays.replacing
         self.tracing.open(topic)
         for partition in topic.partitions:
-            recovery = partition.log.recovery
-            if recovery.torn_bytes or recovery.lost_bytes or recovery.gaps:
-                log.warning(
-                    LogEvent.LOG_REPAIRED,
-                    partition=str(partition.name),
-                    torn_bytes=recovery.torn_bytes,
-                    lost_bytes=recovery.lost_bytes,
-                    unreadable=[list(gap) for gap in recovery.gaps],
-                )
-            if recovery.lost_tail is not None:
-                report_lost_tail(partition, recovery.lost_tail, "a snapshot beside the log")
+            report_recovery(partition)
         return topic
 
     # Producers.

@@ -9,11 +9,13 @@ load of the partition finds all of it. Loading is what a start does, for one par
 import asyncio
 from typing import NamedTuple, Protocol
 
+from goqueue.base.ids import TopicPartition
 from goqueue.observability.events import LogEvent
 from goqueue.observability.logging import get_logger
 from goqueue.runtime.dlq.dead_letters import DeadLetters
 from goqueue.runtime.dlq.redrive import Redrives
 from goqueue.runtime.groups.groups import Groups
+from goqueue.runtime.log.topic import Topic
 from goqueue.runtime.queue.ledgers import Ledgers
 from goqueue.runtime.recurring.schedules import Schedules
 from goqueue.runtime.schedule.delays import Delays
@@ -72,6 +74,7 @@ class Coordinators:
 
     def __init__(self) -> None:
         self._parts: dict[str, tuple[StateLog, Hosts]] = {}
+        self._gained: set[TopicPartition] = set()
         # Guards the order: a partition is loaded only when its unloading is over.
         self._turn = asyncio.Lock()
 
@@ -103,3 +106,23 @@ class Coordinators:
             state.load(partition)
             hosts.load(partition)
             log.info(LogEvent.STATE_LOADED, topic=topic, partition=partition)
+
+    # In a cluster state comes and goes with the leadership of its partition.
+
+    def attach(self, topic: Topic) -> None:
+        """Take a state topic that the cluster has made."""
+        known = self._parts.get(topic.record.name)
+        if known is not None:
+            known[0].start(topic)
+
+    async def gain(self, place: TopicPartition) -> None:
+        """Host what goes with a partition that this node leads from now on."""
+        if place.topic in self._parts:
+            self._gained.add(place)
+            await self.load(place.topic, place.partition)
+
+    async def lose(self, place: TopicPartition) -> None:
+        """Drop all state of a partition that this node leads no longer; it refuses already."""
+        if place in self._gained:
+            self._gained.discard(place)
+            await self.unload(place.topic, place.partition)

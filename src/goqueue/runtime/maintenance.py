@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 from goqueue.base.errors import GoQueueError
 from goqueue.observability.events import LogEvent
 from goqueue.observability.logging import get_logger
+from goqueue.runtime.log.expiry import expire
 from goqueue.runtime.log.topic import Topic
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ class Maintenance:
             if partition.is_closed or partition.log.failure is not None:
                 continue
             try:
-                count = partition.expire(self._broker.clock.expiry_ms(settings.retention_ms))
+                count = expire(partition, self._broker.clock.expiry_ms(settings.retention_ms))
             except GoQueueError as error:
                 log.warning(
                     LogEvent.RETENTION_FAILED, partition=str(partition.name), error=error.message

@@ -21,7 +21,7 @@ from goqueue.observability.logging import get_logger
 from goqueue.runtime.machine import MachineHost
 from goqueue.storage.disk import Disk, write_atomically
 from goqueue.storage.journal import Journal
-from goqueue.storage.partition_log import LOST_SUFFIX
+from goqueue.storage.log_segments import LOST_SUFFIX
 
 JOURNAL_PATH: Final = "meta/catalog.journal"
 JOURNAL_COMPACT_BYTES: Final = 256 * KiB

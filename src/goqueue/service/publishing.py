@@ -1,6 +1,6 @@
 """Publishing: frames of producers, and messages that come one by one."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Final
 
@@ -23,6 +23,7 @@ from goqueue.core.record.stamp import NO_STAMP, ProducerStamp
 from goqueue.core.topics.settings import OS
 from goqueue.core.tx.producer import Identity
 from goqueue.runtime.broker import Broker
+from goqueue.runtime.log.acks import Acks
 from goqueue.runtime.log.places import outcomes_of
 from goqueue.runtime.log.plain import publish_plain
 from goqueue.runtime.log.published import Published
@@ -36,7 +37,7 @@ from goqueue.wire.http.transactions import TransactionPublish, TransactionPublis
 from goqueue.wire.times import format_time_us
 
 WAITING: Final = ("leader", "all")
-ACKS: Final = ("none", *WAITING)
+ACKS: Final = tuple(one.value for one in Acks)
 BY_KEY: Final = -1
 MISFITS_TOLD_MAX: Final = 100
 """So many refused messages of a part are told why; a reply has its bounds."""
@@ -79,10 +80,15 @@ class Publishing:
         (part,) = call.parts
         if topic is None or part.size != len(payload):
             return False
+        if call.acks == Acks.LEADER and topic.is_replicated(part.partition):
+            # Together with others it would wait for the replicas.
+            return False
 
         def answer(outcome: Published | GoQueueError) -> calls.Produced:
             produced = _produced(part.partition, outcome)
-            return calls.Produced(topic.settings.ack_durability, [produced])
+            return calls.Produced(
+                topic.settings.ack_durability, [produced], replicas=_replicas([outcome])
+            )
 
         begun: Published | GoQueueError | bool | None
         begun = topic.small.publish_at_once(grant, part.partition, payload)
@@ -103,7 +109,7 @@ class Publishing:
         if sum(part.size for part in call.parts) != len(payload):
             raise InvalidRequestError("parts: their sizes do not add up to the payload")
         topic = self._broker.topic(call.topic)
-        is_waiting = call.acks != "none"
+        acks = Acks(call.acks)
         parts: list[tuple[int, memoryview]] = []
         position = 0
         for part in call.parts:
@@ -113,11 +119,9 @@ class Publishing:
         if call.transaction is not None:
             outcomes, ended = await self._produce_in(grant, call.transaction, call.topic, parts)
         else:
-            outcomes = await topic.acknowledge(
-                await topic.append_all(grant, parts), wait=is_waiting
-            )
+            outcomes = await topic.acknowledge(await topic.append_all(grant, parts), acks=acks)
         # Who does not wait for the disk is not told that it has the message.
-        durability = topic.settings.ack_durability if is_waiting else OS
+        durability = OS if acks is Acks.NONE else topic.settings.ack_durability
         return calls.Produced(
             durability,
             [
@@ -126,6 +130,7 @@ class Publishing:
             ],
             ended is True,
             failure_of(ended) if isinstance(ended, GoQueueError) else None,
+            _replicas(outcomes),
         )
 
     async def _produce_in(
@@ -211,6 +216,11 @@ class Publishing:
             grant, who, message.topic, [(partition, memoryview(frame))]
         )
         return _placed(outcome)
+
+
+def _replicas(outcomes: Sequence[Published | GoQueueError]) -> int:
+    """Return how many nodes have all messages of a request that were taken."""
+    return min((one.replicas for one in outcomes if isinstance(one, Published)), default=1)
 
 
 def _produced(partition: int, outcome: Published | GoQueueError) -> calls.ProducedPart:

@@ -23,7 +23,7 @@ class Topics:
     @verb(Deed.CREATE_TOPIC)
     async def create(self, call: calls.CreateTopic) -> calls.TopicState:
         """Make a topic, durably."""
-        topic = await self._broker.make_topic(
+        topic = await self._broker.changes.make(
             call.name, partitions=call.partitions, settings=call.settings
         )
         return _state(topic)
@@ -31,13 +31,13 @@ class Topics:
     @verb(Deed.DELETE_TOPIC)
     async def delete(self, call: calls.TopicCall) -> calls.Nothing:
         """Remove a topic with all its messages, durably."""
-        self._broker.delete_topic(call.name)
+        await self._broker.changes.remove(call.name)
         return calls.Nothing()
 
     @verb(Deed.CONFIGURE_TOPIC)
     async def configure(self, call: calls.ConfigureTopic) -> calls.TopicState:
         """Change settings of a topic, durably."""
-        return _state(self._broker.configure_topic(call.name, call.settings))
+        return _state(await self._broker.changes.change(call.name, call.settings))
 
     @verb(Deed.DESCRIBE_TOPIC)
     async def describe(self, call: calls.TopicCall) -> calls.TopicState:

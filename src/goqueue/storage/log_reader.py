@@ -97,19 +97,27 @@ class LogReader:
         *,
         end_offset: Offset,
         bytes_max: int,
+        is_copy: bool = False,
     ) -> Piece:
-        """Return the frames of a chunk that was read at a location, or where the next ones are."""
+        """Return the frames of a chunk that was read at a location, or where the next ones are.
+
+        With ``is_copy`` those without messages right at the offset are among them.
+        """
         if self._is_astray(location, chunk, offset):
             self._log.mend_index(location.segment)
             location = self.locate(offset, bytes_max=bytes_max)
             chunk = location.file.read(location.position, location.size)
         while True:
             taken = take_frames(
-                chunk, from_offset=offset, end_offset=end_offset, bytes_max=bytes_max
+                chunk,
+                from_offset=offset,
+                end_offset=end_offset,
+                bytes_max=bytes_max,
+                is_copy=is_copy,
             )
             if taken.ahead_offset is not None and taken.ahead_offset > offset:
                 return self._gap(offset, min(taken.ahead_offset, end_offset))
-            if taken.end > taken.start:
+            if taken.next_offset > offset:
                 self._log.counters.bytes_read += taken.end - taken.start
                 return Piece(memoryview(chunk)[taken.start : taken.end], taken.next_offset)
             ahead = self._go_on(location, taken)

@@ -5,127 +5,49 @@ the last segment are sealed: synced, indexed and never written again.
 """
 
 import contextlib
-from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from goqueue.base.errors import DiskFullError, GoQueueError, StorageFailedError
-from goqueue.base.ids import Offset, Position
+from goqueue.base.errors import GoQueueError, StorageFailedError
+from goqueue.base.ids import Offset
 from goqueue.base.limits import FRAME_HEADER_BYTES, SEGMENT_BYTES
 from goqueue.base.units import NS_PER_MS, KiB
 from goqueue.core.log.retention import SegmentAge, expired_segments
-from goqueue.core.log.scan import Span, find_frame
-from goqueue.core.log.torn import end_of_damage, is_torn
+from goqueue.core.log.scan import Span
 from goqueue.core.record.check import CheckedFrame
-from goqueue.core.record.frame import FrameHeader, seal_header
-from goqueue.storage.disk import Buffer, Disk, write_atomically
+from goqueue.core.record.frame import seal_header
+from goqueue.storage.disk import Buffer, Disk
 from goqueue.storage.log_commit import Commit
-from goqueue.storage.log_notes import Gap, LogCounters, Recovery
-from goqueue.storage.segment import Appending, Scan, Segment
+from goqueue.storage.log_notes import Gap
+from goqueue.storage.log_segments import LogSegments
+from goqueue.storage.segment import Appending, Segment
 from goqueue.storage.swap import (
-    CHECKPOINT_NAME,
     SWAP_NAME,
     Swap,
-    bases_of,
     forget_swap,
-    mend,
-    read_checkpoint,
     write_checkpoint,
 )
 from goqueue.storage.truncation import Cut, find_cut, shorten_index
 
-LOST_SUFFIX: Final = ".lost"
 JOINED_BYTES_MAX: Final = 16 * KiB
 """Up to this much, one copy costs less than to hand over many buffers."""
-SEALED_OPEN_MAX: Final = 4
-"""Sealed segments a log keeps open for its readers."""
 
 
-class PartitionLog:
+class PartitionLog(LogSegments):
     """Appends, commits, reads and forgets frames. Its directory is there before it is opened."""
 
     def __init__(self, disk: Disk, directory: str, *, segment_bytes: int = SEGMENT_BYTES) -> None:
-        self._disk, self._directory = disk, directory
         self.segment_bytes = segment_bytes
-        self.counters, self.recovery = LogCounters(), Recovery()
         self.failure: StorageFailedError | None = None
         self.is_committing = False
-        self._opened: list[Segment] = []
         self._unfinished: Swap | None = None
-        self._synced_size = 0
-        self.cleaned_offset = Offset(0)
-        """Sealed segments from here on have not been compacted yet."""
-        self._segments: list[Segment] = []
-        self._open()
+        super().__init__(disk, directory)
         self.durable_offset = self.end_offset
         self._synced_size = self._active.size
 
-    def _open(self) -> None:
-        disk, directory = self._disk, self._directory
-        names = mend(disk, directory)
-        if CHECKPOINT_NAME in names:
-            self.cleaned_offset = read_checkpoint(disk, directory)
-        self._segments = [Segment(disk, directory, base) for base in bases_of(names)]
-        if self._segments:
-            # A process killed right after it made a segment left its name unsynced.
-            disk.sync_directory(directory)
-            self._recover()
-        else:
-            self._add_segment(Offset(0))
-
     def __repr__(self) -> str:
         return f"<PartitionLog {self._directory} {self.start_offset}..{self.end_offset}>"
-
-    @property
-    def _active(self) -> Segment:
-        return self._segments[-1]
-
-    @property
-    def start_offset(self) -> Offset:
-        """Offset of the oldest message still there."""
-        return self._segments[0].base_offset
-
-    @property
-    def end_offset(self) -> Offset:
-        """Offset the next message will get."""
-        return self._active.next_offset
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of all log files."""
-        return sum(segment.size for segment in self._segments)
-
-    @property
-    def segments(self) -> Sequence[Segment]:
-        """The segments, oldest first."""
-        return self._segments
-
-    @property
-    def directory(self) -> str:
-        """Where the files are."""
-        return self._directory
-
-    @property
-    def sealed(self) -> Sequence[Segment]:
-        """The segments that are never written again."""
-        return self._segments[:-1]
-
-    @property
-    def sealed_bytes(self) -> int:
-        """Bytes of the sealed segments."""
-        return sum(segment.size for segment in self.sealed)
-
-    @property
-    def dirty_bytes(self) -> int:
-        """Bytes of the sealed segments that were not compacted yet."""
-        new = (one for one in self.sealed if one.base_offset >= self.cleaned_offset)
-        return sum(segment.size for segment in new)
-
-    @property
-    def is_empty(self) -> bool:
-        """Return True if the segment that takes appends holds no message."""
-        return self._active.is_empty
 
     # Writing.
 
@@ -150,12 +72,8 @@ class PartitionLog:
         self._active.index.seal()
 
     def _add_segment(self, base_offset: Offset) -> None:
-        segment = Segment(self._disk, self._directory, base_offset)
-        segment.create()
-        self._disk.sync_directory(self._directory)
-        self._segments.append(segment)
+        super()._add_segment(base_offset)
         self._synced_size = 0
-        self.counters.segments_created += 1
 
     def append(self, frames: Sequence[CheckedFrame]) -> Offset:
         """Give the frames the next offsets and write them; return the first offset."""
@@ -238,60 +156,7 @@ class PartitionLog:
             self._fail(error)
             raise
 
-    # Finding.
-
-    def segment_of(self, offset: Offset) -> Segment:
-        """Return the segment that holds, or would hold, an offset."""
-        place = bisect_right(self._segments, offset, key=lambda segment: segment.base_offset)
-        segment = self._segments[max(place - 1, 0)]
-        if segment is not self._active:
-            self._keep_open(segment)
-        return segment
-
-    def _keep_open(self, segment: Segment) -> None:
-        """Remember which sealed segments were read last, and close the others."""
-        if segment in self._opened:
-            return
-        if len(self._opened) == SEALED_OPEN_MAX:
-            self._opened.pop(0).close()
-        self._opened.append(segment)
-
-    def end_of(self, segment: Segment) -> Offset:
-        """Return the offset behind a segment."""
-        place = self._segments.index(segment) + 1
-        is_last = place == len(self._segments)
-        return self.end_offset if is_last else self._segments[place].base_offset
-
-    def age_of(self, segment: Segment) -> SegmentAge:
-        """Return the size and the latest time of a segment without keeping it open."""
-        age = segment.age()
-        if segment is not self._active and segment not in self._opened:
-            segment.close()
-        return age
-
-    def mend_index(self, segment: Segment) -> None:
-        """Make the index of a segment anew: it led astray."""
-        segment.rebuild_index()
-        if segment is not self._active:
-            segment.index.save_soon()
-
-    def frames_from(self, offset: Offset) -> Iterator[tuple[FrameHeader, memoryview]]:
-        """Yield every good frame at or behind an offset, also those that hold no message."""
-        place = bisect_left(self._segments, offset, key=lambda segment: segment.base_offset)
-        for segment in self._segments[max(place - 1, 0) :]:
-            for header, frame in segment.frames_past_damage(*segment.entry_before(offset)):
-                if header.offset >= offset:
-                    yield header, frame
-            if segment is not self._active and segment not in self._opened:
-                segment.close()
-
-    def report_gap(self, gap: Gap) -> None:
-        """Note offsets that cannot be served, together with those next to them."""
-        self.recovery.add(gap)
-
-    def holds(self, segment: Segment) -> bool:
-        """Return True if a segment is still part of the log."""
-        return segment in self._segments
+    # Forgetting.
 
     def skip_to(self, end_offset: Offset) -> None:
         """Go on at an offset that lies ahead: those before it were given to messages now lost.
@@ -306,8 +171,6 @@ class PartitionLog:
         self.durable_offset = end_offset
         self.recovery.lost_tail = gap
         self.report_gap(gap)
-
-    # Forgetting.
 
     def finish_swap(self) -> None:
         """Do what is left of the last swap. Waits for the disk; nothing to do costs nothing."""
@@ -372,13 +235,47 @@ class PartitionLog:
         )
         while count and end_max is not None and self._segments[count].base_offset > end_max:
             count -= 1
+        self._drop_first(count)
+        return count
+
+    def trim(self, start_offset: Offset) -> int:
+        """Delete the segments that end at an offset or before; return how many. Waits for disk."""
+        bases = (segment.base_offset for segment in self._segments[1:])
+        count = sum(base <= start_offset for base in bases)
+        self._drop_first(count)
+        return count
+
+    def _drop_first(self, count: int) -> None:
         for segment in self._segments[:count]:
             segment.remove()
         if count:
             del self._segments[:count]
             self._disk.sync_directory(self._directory)
             self.counters.segments_deleted += count
-        return count
+
+    def restart(self, start_offset: Offset) -> None:
+        """Drop everything and go on at an offset, durably. Waits for the disk.
+
+        A crash in between leaves a log that is cut short, or none.
+        """
+        self.truncate(self.start_offset)
+        assert len(self._segments) == 1, "truncation leaves the first segment"
+        first = self._segments[0]
+        try:
+            first.remove()
+            self._disk.sync_directory(self._directory)
+            self._add_segment(start_offset)
+        except GoQueueError as error:
+            # What memory shows is nowhere, so nothing is cut back as after another failure.
+            self.failure = StorageFailedError(
+                f"cannot begin {self._directory} anew: {error.message}"
+            )
+            raise
+        del self._segments[0]
+        self._opened.clear()
+        self.durable_offset = start_offset
+        self.cleaned_offset = min(self.cleaned_offset, start_offset)
+        self.recovery.cut(Offset(0))
 
     def truncate(self, end_offset: Offset, cut: Cut | None = None) -> None:
         """Drop every frame from ``end_offset`` on, durably. Waits for the disk.
@@ -433,68 +330,3 @@ class PartitionLog:
         finally:
             for segment in self._segments:
                 segment.close()
-
-    # Opening.
-
-    def _recover(self) -> None:
-        """Make the last segment end with a whole frame."""
-        active = self._active
-        scan = active.recover()
-        self.recovery.index_rebuilds += active.index_rebuilds
-        if scan.fault is None:
-            active.sync()
-        elif scan.position < active.index.indexed_end or not self._drop_torn(active, scan):
-            self._keep_damaged(active)
-            return
-        active.index.save_soon()
-
-    def _drop_torn(self, active: Segment, scan: Scan) -> bool:
-        """Cut off writes that a crash left half-done; return whether it was that."""
-        tail = active.file.read(scan.position, active.size - scan.position)
-        following = find_frame(tail, offset_min=active.next_offset)
-        if not is_torn(
-            tail, position=scan.position, following=following, has_ended_early=scan.is_cut
-        ):
-            return False
-        if scan.is_cut and following is None:
-            self.recovery.torn_bytes = len(tail)
-        else:
-            # A page never reached the disk, so nothing behind it was ever synced; should it be
-            # otherwise after all, the bytes are kept beside the log.
-            try:
-                self._set_aside(active, tail)
-            except DiskFullError:
-                return False
-        active.cut(size=scan.position, next_offset=active.next_offset)
-        return True
-
-    def _keep_damaged(self, active: Segment) -> None:
-        """Leave a damaged segment as it is and go on behind it: bad frames are never deleted."""
-        offset, position = active.tail()
-        for at, span in active.scan_past_damage(offset, position):
-            if span.header.offset > offset:
-                self.report_gap(Gap(offset, span.header.offset))
-            offset, position = span.end_offset, Position(at + span.end - span.start)
-        index_end, position_end = active.index.offsets.last() or (0, 0)
-        if position_end < active.size:
-            # No entry says how far the damaged frames at the end went.
-            rest = active.file.read(position, active.size - position)
-            index_end = max(index_end, end_of_damage(rest, offset))
-        if offset < index_end:
-            self.report_gap(Gap(offset, Offset(index_end)))
-            offset = Offset(index_end)
-        active.next_offset = offset
-        active.sync()
-        if active.is_empty:
-            # Two segments cannot begin at the same offset, and there is no message in this one.
-            self._set_aside(active, active.file.read(Position(0), active.size))
-            active.cut(size=0, next_offset=offset)
-            return
-        active.rebuild_index()
-        active.mark_end()
-        active.index.save_soon()
-        self._add_segment(offset)
-
-    def _set_aside(self, active: Segment, tail: bytes) -> None:
-        self.recovery.lost_bytes = len(tail)
-        write_atomically(self._disk, active.log_path + LOST_SUFFIX, tail)

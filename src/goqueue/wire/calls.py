@@ -224,6 +224,8 @@ class Produced(Call, frozen=True):
     """Whether the transaction was committed with these messages."""
     failure: Failure | None = None
     """Why it was not, where that was asked for."""
+    replicas: int = 1
+    """How many nodes have the messages on their disks; the least of all partitions."""
 
 
 class FetchPart(Call, frozen=True):

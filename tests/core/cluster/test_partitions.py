@@ -79,7 +79,7 @@ def test_what_is_out_of_date_changes_nothing() -> None:
 
 
 def test_members_must_be_alive_replicas() -> None:
-    """A fenced node, a stranger, a double, or a set without its leader."""
+    """A fenced node, a stranger, or a double."""
     world = three()
     world.start("d")
     world.fence("b")
@@ -88,7 +88,7 @@ def test_members_must_be_alive_replicas() -> None:
     assert world.set_isr("orders", "a", "d") == "invalid_request"
     assert world.set_isr("orders", "a", "a", "c") == "ok", "it is the set that there is"
     assert world.set_isr("orders", "a", "a") == "invalid_request"
-    assert world.set_isr("orders", "c") == "invalid_request"
+    assert world.set_isr("orders") == "invalid_request"
 
 
 def test_a_fenced_leader_asks_in_vain() -> None:
@@ -205,3 +205,19 @@ def test_blocks_of_ids_are_given_once_and_name_their_owner() -> None:
     assert len(set(taken)) == 5
     assert world.ids("producer", 3, above=10_000_000) > 10_000_000
     assert world.ids("other") == 1
+
+
+def test_a_leader_that_leaves_itself_out_gives_the_partition_up() -> None:
+    """Its disk failed: another replica in sync leads; without one it stays the leader."""
+    world = three()
+    epoch = world.at("orders").leader_epoch
+    assert world.set_isr("orders", "b", "c") == "ok"
+    record = world.at("orders")
+    assert (record.leader_id, record.leader_epoch) == ("b", epoch + 1)
+    assert record.isr_ids == ("b", "c")
+
+    world.fence("c")
+    world.set_isr("orders", "b")
+    world.fence("a")
+    assert world.set_isr("orders") == "invalid_request"
+    assert world.at("orders").leader_id == "b"

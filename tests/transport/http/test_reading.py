@@ -7,6 +7,7 @@ import pytest
 
 from goqueue.base.limits import HTTP_READ_MESSAGES_MAX
 from goqueue.core.record.message import Draft
+from goqueue.runtime.log.expiry import expire
 from goqueue.service.reading import PAGE_BYTES_MAX
 from goqueue.wire.times import format_time_us
 from tests.runtime.grants import PUBLISHING
@@ -203,7 +204,7 @@ def test_what_retention_deleted_is_reported(server: Running) -> None:
     fill_hours(server)
     server.client.patch("/topics/orders/config", json={"retention_ms": 100 * MINUTE_MS})
     partition = server.inside(lambda: server.broker.topic("orders").partitions[0])
-    deleted = server.inside(lambda: partition.expire(START_MS + 200 * MINUTE_MS))
+    deleted = server.inside(lambda: expire(partition, START_MS + 200 * MINUTE_MS))
     page = server.read(offset=3, limit=2)
 
     assert deleted == 10

@@ -78,6 +78,8 @@ def _alter(
     if part.partition_epoch != record.partition_epoch:
         raise StaleEpochError(f"the partition has the epoch {record.partition_epoch}")
     isr = _wanted(image, part, record)
+    if not isr >> record.leader & 1:
+        return _resign(image, topic, part.partition, record, isr, changes)
     min_insync = topic.replication.min_insync_replicas
     elr = still_eligible(isr, record.elr | (record.isr & ~isr), min_insync)
     after = PartitionRecord(
@@ -101,6 +103,34 @@ def _alter(
     return after
 
 
+def _resign(
+    image: ClusterImage,
+    topic: ClusterTopic,
+    number: int,
+    record: PartitionRecord,
+    isr: int,
+    changes: Changes,
+) -> PartitionRecord:
+    """Let another replica in sync lead, because the leader's disk failed and it leaves the set."""
+    electorate = Electorate(image.nodes, without=record.leader_id)
+    alive, _ = electorate.of(record.replicas)
+    if not isr & alive:
+        raise LeaderNotAvailableError("no other replica in sync can lead the partition")
+    standing = stand(record, isr, record.elr, electorate=electorate, rules=rules_of(image, topic))
+    changes.add(topic.id, number, record, standing)
+    return PartitionRecord(
+        record.replicas,
+        standing.isr,
+        standing.leader,
+        LeaderEpoch(record.leader_epoch + 1),
+        PartitionEpoch(record.partition_epoch + 1),
+        standing.elr,
+        NONE,
+        record.adding,
+        record.removing,
+    )
+
+
 def _check_leader(node: NodeRecord, part: commands.PartIsr, record: PartitionRecord) -> None:
     """Only the present leader may ask, in its present epoch."""
     if record.leader_id != node.id:
@@ -112,13 +142,14 @@ def _check_leader(node: NodeRecord, part: commands.PartIsr, record: PartitionRec
 def _wanted(image: ClusterImage, part: commands.PartIsr, record: PartitionRecord) -> int:
     """Return the set that is asked for; new members must be alive, in the life that was seen.
 
-    A node that is leaving may stay a member, and does not become one.
+    A node that is leaving may stay a member, and does not become one. A leader that leaves itself
+    out gives the partition up.
     """
     isr = bits_of(record.replicas, (NodeId(one.node) for one in part.isr))
     if isr.bit_count() != len(part.isr):
         raise InvalidRequestError("isr: replicas of the partition, each once")
-    if not isr >> record.leader & 1:
-        raise InvalidRequestError("isr: the leader is one of them")
+    if not isr:
+        raise InvalidRequestError("isr: one replica at least")
     for member in part.isr:
         node = image.nodes[NodeId(member.node)]
         if node.epoch != member.epoch:

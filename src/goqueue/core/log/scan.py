@@ -175,11 +175,17 @@ class Taken(NamedTuple):
 
 
 def take_frames(
-    chunk: bytes | memoryview, *, from_offset: Offset, end_offset: Offset, bytes_max: int
+    chunk: bytes | memoryview,
+    *,
+    from_offset: Offset,
+    end_offset: Offset,
+    bytes_max: int,
+    is_copy: bool = False,
 ) -> Taken:
     """Pick the frames that hold messages of the half-open range, ``bytes_max`` of them at most.
 
-    At least one frame is taken whatever its size.
+    At least one frame is taken whatever its size. With ``is_copy`` frames without messages that
+    lie right at the start are taken with what follows them.
     """
     walk = Walk(chunk)
     start = end = 0
@@ -188,16 +194,20 @@ def take_frames(
     walked_offset: Offset | None = None
     for frame_end, first, behind in walk.outlines():
         walked_offset = Offset(behind)
-        if behind <= from_offset:
+        if behind <= from_offset and not (is_copy and first == from_offset):
             start = end = frame_end
             continue
         if ahead_offset is None:
             ahead_offset = Offset(first)
-        if first >= end_offset or (end > start and frame_end - start > bytes_max):
+        if first >= end_offset or (next_offset > from_offset and frame_end - start > bytes_max):
             break
         end = frame_end
         next_offset = Offset(behind)
-    return Taken(start, end, next_offset, ahead_offset, walked_offset, walk.needed, walk.fault)
+    needed = walk.needed
+    if needed and next_offset == from_offset:
+        # What lies before the frame that is cut is to be read with it.
+        needed += walk.position - start
+    return Taken(start, end, next_offset, ahead_offset, walked_offset, needed, walk.fault)
 
 
 def find_frame(chunk: bytes | memoryview, *, offset_min: Offset) -> Span | None:

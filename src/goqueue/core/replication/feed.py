@@ -175,6 +175,11 @@ class FeedSession:
         self._changed.pop(key, None)
         self._refusals.pop(key, None)
 
+    def refuse(self, key: LogKey, refusal: FetchAnswer) -> None:
+        """Say something else of a log, of which there is nothing to send at present."""
+        self._drop(key)
+        self._refusals[key] = refusal
+
     # News.
 
     def appended(self, key: LogKey) -> None:

@@ -9,7 +9,7 @@ are changed by the controller only. Until it has answered, the leader counts wit
 
 import heapq
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from goqueue.base.cluster_limits import REPLICA_LAG_MS, REPLICA_WAIT_MS
@@ -162,6 +162,10 @@ class GroupLeader:
         self.logs[log].synced(durable_offset)
         self._advance(log)
 
+    def look(self, log: LogId) -> None:
+        """Take note of what this node's own disk had before it led."""
+        self._advance(log)
+
     def wait(self, log: LogId, end_offset: Offset, waiter: object) -> None:
         """Have a waiter released when everything below an offset is committed."""
         if self.is_resigned:
@@ -291,6 +295,12 @@ class GroupLeader:
             del self._followers[node]
         for node, follower in self._followers.items():
             follower.has_lost &= node in state.isr
+        for log in self.logs:
+            self._advance(log)
+
+    def set_min_insync(self, min_insync: int) -> None:
+        """Take a new setting of the topic; with fewer needed more may be committed."""
+        self.state = replace(self.state, min_insync=min_insync)
         for log in self.logs:
             self._advance(log)
 

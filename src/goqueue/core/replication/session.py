@@ -84,6 +84,11 @@ class FetchSession:
         )
 
     @property
+    def number(self) -> int:
+        """The number of the session that is under way."""
+        return self._number
+
+    @property
     def logs(self) -> Iterable[LogKey]:
         """The logs that are fetched here."""
         return self._logs.keys()
@@ -107,6 +112,23 @@ class FetchSession:
         """Take note that the position of a log has changed: written, synced or cut."""
         if key in self._logs and key not in self._refused:
             self._changed[key] = None
+
+    def hold(self, key: LogKey, *, until_ms: int) -> None:
+        """Ask for a log no sooner than at a time: what came of it could not be written."""
+        if key in self._logs:
+            self._changed.pop(key, None)
+            self._refused[key] = until_ms
+
+    def pause(self, *, until_ms: int) -> None:
+        """Ask for nothing before a time: the other end cannot be reached."""
+        self._pause_until_ms = max(self._pause_until_ms, until_ms)
+
+    def due_ms(self, *, now_ms: int) -> int | None:
+        """Return when ``tick`` has something to do, or a request is to be sent again."""
+        times = [*self._refused.values(), *self._under_way.values()]
+        if self._pause_until_ms > now_ms:
+            times.append(self._pause_until_ms)
+        return min(times, default=None)
 
     def reset(self) -> None:
         """Begin a new session: the connection was lost, or one end does not know the other."""

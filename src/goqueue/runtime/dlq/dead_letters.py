@@ -55,7 +55,9 @@ class Topics(Protocol):
         """Return an open topic or raise."""
         ...
 
-    def create_topic(self, name: object, *, partitions: int, settings: dict[str, object]) -> Topic:
+    async def ensure_topic(
+        self, name: str, *, partitions: int, settings: dict[str, object]
+    ) -> Topic:
         """Make a topic, durably."""
         ...
 
@@ -204,7 +206,7 @@ class _Burial:
         offsets = BitMap64([message.offset for message in messages])
         callers = await find_callers(hosted.partition, offsets)
         source = owner.topics.topic(hosted.partition.name.topic)
-        dlq = self._find_dlq(source)
+        dlq = await self._find_dlq(source)
         number = PartitionId(hosted.partition.name.partition % len(dlq.partitions))
         target = TopicPartition(dlq.record.name, number)
         # From here to the first step of the move nothing awaits: what is doomed stays so.
@@ -228,7 +230,7 @@ class _Burial:
         for error in delivered.errors:
             raise error
 
-    def _find_dlq(self, source: Topic) -> Topic:
+    async def _find_dlq(self, source: Topic) -> Topic:
         """Return the topic of the dead letters, made when it is first needed."""
         topics, name = self._owner.topics, dlq_of(source.record.name)
         try:
@@ -237,7 +239,7 @@ class _Burial:
             pass
         self._is_creating = True
         settings: dict[str, object] = {"retention_ms": DLQ_RETENTION_MS}
-        dlq = topics.create_topic(name, partitions=len(source.partitions), settings=settings)
+        dlq = await topics.ensure_topic(name, partitions=len(source.partitions), settings=settings)
         self._is_creating = False
         return dlq
 

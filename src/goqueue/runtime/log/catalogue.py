@@ -5,7 +5,12 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
-from goqueue.base.errors import GoQueueError, StorageFailedError, TopicNotFoundError
+from goqueue.base.errors import (
+    GoQueueError,
+    NodeRefusedError,
+    StorageFailedError,
+    TopicNotFoundError,
+)
 from goqueue.base.ids import TopicName
 from goqueue.base.units import MiB
 from goqueue.core.topics import catalog
@@ -32,6 +37,7 @@ class TopicHooks(NamedTuple):
     opening: Callable[[catalog.Topic], TopicOpening]
     open: Callable[[catalog.Topic, TopicOpening], Topic]
     created: Callable[[Topic], None]
+    changed: Callable[[Topic], None]
     deleted: Callable[[TopicName, Topic | None], None]
 
 
@@ -212,6 +218,40 @@ class Catalogue:
             partition.abandon()
         self._hooks.deleted(decision.reply.name, topic)
         self._remove_files(decision.reply.name)
+        log.info(LogEvent.TOPIC_DELETED, topic=name)
+
+    # In a cluster, where its metadata says which topics there are.
+
+    def check_clustered(self) -> None:
+        """Refuse a data directory that a broker by itself has used: its topics would be lost."""
+        if self.catalog.topics:
+            raise NodeRefusedError(
+                f"the data directory holds {len(self.catalog)} topics of a broker without a"
+                " cluster; a node of a cluster begins with an empty one"
+            )
+
+    def adopt(self, opening: TopicOpening) -> Topic:
+        """Serve a topic of the cluster whose partitions are open."""
+        return self._finish(opening)
+
+    def follow(self, topic: Topic, record: catalog.Topic) -> None:
+        """Take settings of a topic that the cluster has changed."""
+        topic.configure(record)
+        self._hooks.changed(topic)
+
+    def grow(self, topic: Topic, opening: TopicOpening) -> None:
+        """Serve more partitions of a topic, which are open."""
+        topic.grow(opening)
+        self._hooks.changed(topic)
+
+    def drop(self, topic: Topic) -> None:
+        """Remove a topic that the cluster has removed, with all its messages."""
+        name = topic.record.name
+        del self.topics[name]
+        for partition in topic.partitions:
+            partition.abandon()
+        self._hooks.deleted(name, topic)
+        remove_topic_files(self._disk, name)
         log.info(LogEvent.TOPIC_DELETED, topic=name)
 
     def _remove_files(self, name: TopicName) -> None:

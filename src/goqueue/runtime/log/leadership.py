@@ -37,8 +37,28 @@ class Replication(Protocol):
         """Return True if no other replica is in sync: an own sync moves the high watermark."""
         ...
 
+    def check_append(self) -> None:
+        """Raise if this node may append nothing as a leader now: too few replicas are in sync."""
+        ...
+
+    def check_live(self) -> None:
+        """Raise if this node may not answer as a leader now: its lease is over."""
+        ...
+
+    def appended(self, end_offset: Offset) -> None:
+        """Take the end of this node's log, which has grown."""
+        ...
+
     def synced(self, durable_offset: Offset) -> None:
         """Take the durable offset of this node; if alone, move the high watermark in this step."""
+        ...
+
+    def trimmed(self, start_offset: Offset) -> None:
+        """Take the start of this node's log, which retention has moved."""
+        ...
+
+    def replicas_with(self, end_offset: Offset) -> int:
+        """Return how many replicas have everything below an offset on their disks."""
         ...
 
 
@@ -47,7 +67,7 @@ class Leadership:
 
     __slots__ = ("_ends", "_log", "_waiting", "epoch", "replication", "role")
 
-    def __init__(self, log: PartitionLog) -> None:
+    def __init__(self, log: PartitionLog, role: Role = Role.LEADER) -> None:
         self._log = log
         self._waiting: deque[tuple[Offset, asyncio.Future[None]]] | None = None
         """Made at first use: an empty deque has 600 bytes, and nothing waits in most partitions."""
@@ -57,7 +77,7 @@ class Leadership:
         Those that are committed are dropped. What a failed sync cut off stays: only a restart can
         write it again.
         """
-        self.role = Role.LEADER
+        self.role = role
         self.epoch = Epoch(0)
         self.replication: Replication | None = None
 
@@ -79,6 +99,26 @@ class Leadership:
     def is_alone(self) -> bool:
         """Return True if what is synced here is committed in the same step."""
         return self.replication is None or self.replication.is_alone
+
+    def replicas_with(self, end_offset: Offset) -> int:
+        """Return how many replicas have everything below an offset on their disks."""
+        return 1 if self.replication is None else self.replication.replicas_with(end_offset)
+
+    # Who may ask.
+
+    def check_append(self) -> None:
+        """Raise unless clients may append here now."""
+        if self.role is not Role.LEADER:
+            raise NotLeaderError("this node does not lead the partition")
+        if self.replication is not None:
+            self.replication.check_append()
+
+    def check_led(self) -> None:
+        """Raise unless this node leads the partition and may answer for it."""
+        if self.role is not Role.LEADER:
+            raise NotLeaderError("this node does not lead the partition")
+        if self.replication is not None:
+            self.replication.check_live()
 
     # Ends of transactions.
 
@@ -105,8 +145,11 @@ class Leadership:
         """Take appends from now on."""
         self._begin(Role.LEADER, epoch, replication)
 
-    def follow(self, epoch: Epoch, replication: Replication) -> None:
-        """Take no more appends of clients; whether those in flight are kept is not known here."""
+    def follow(self, epoch: Epoch, replication: Replication | None) -> None:
+        """Take no more appends of clients; whether those in flight are kept is not known here.
+
+        Without replication the node has no replica of the partition: it only says so.
+        """
         self._begin(Role.FOLLOWER, epoch, replication)
         self.fail(NotLeaderError("this node does not lead the partition any more"))
 
@@ -134,6 +177,16 @@ class Leadership:
         if error is not None and not future.done():
             future.set_exception(error)
         self.advance()
+
+    def appended(self) -> None:
+        """Report that the log has grown."""
+        if self.replication is not None:
+            self.replication.appended(self._log.end_offset)
+
+    def trimmed(self) -> None:
+        """Report that retention has moved the start of the log."""
+        if self.replication is not None:
+            self.replication.trimmed(self._log.start_offset)
 
     def synced(self) -> None:
         """Take notice of what the disk has, and report it."""

@@ -5,11 +5,13 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
+from goqueue.base.errors import InvalidRequestError
 from goqueue.base.ids import Offset, PartitionId
 from goqueue.core.producers.dedup import DedupWindow, Remembered
 from goqueue.core.record.check import CheckedFrame
-from goqueue.core.record.repack import without_repeats
+from goqueue.core.record.repack import with_append_times, without_repeats
 from goqueue.core.record.stamp import REFUSED_OFFSET, Repeat
+from goqueue.runtime.clock import Clock
 from goqueue.runtime.log.partition import Partition
 
 
@@ -18,6 +20,25 @@ class LeftOut(NamedTuple):
 
     refused: AbstractSet[int]
     superseded: Mapping[int, int]
+
+
+def new_rows(
+    clock: Clock,
+    target: Partition,
+    frames: list[CheckedFrame],
+    out: LeftOut,
+    dedup: DedupWindow,
+) -> tuple[list[CheckedFrame], tuple[Remembered, ...]]:
+    """Return what is to be written of a request, and the dedup ids to remember."""
+    is_deduplicated = target.settings.dedup_window_ms and any(f.dedup_ids for f in frames)
+    if is_deduplicated and frames[0].transaction:
+        # What is aborted was never there: a repeat of it must not be left out.
+        raise InvalidRequestError("dedup_id: not in a transaction, which may be undone")
+    if not (is_deduplicated or out.refused or out.superseded):
+        return frames, ()
+    frames, fresh = leave_out(frames, out, dedup, target, now_ms=clock.steady_ms())
+    # By their own times, ids of backdated messages would be forgotten at a restart.
+    return (with_append_times(frames, clock.now_ms()) if fresh else frames), fresh
 
 
 def leave_out(

@@ -62,6 +62,21 @@ def report_lost_tail(partition: Partition, gap: Gap, owner: str) -> None:
     )
 
 
+def report_recovery(partition: Partition) -> None:
+    """Say what was found wrong with a log when it was opened, and what was done about it."""
+    recovery = partition.log.recovery
+    if recovery.torn_bytes or recovery.lost_bytes or recovery.gaps:
+        log.warning(
+            LogEvent.LOG_REPAIRED,
+            partition=str(partition.name),
+            torn_bytes=recovery.torn_bytes,
+            lost_bytes=recovery.lost_bytes,
+            unreadable=[list(gap) for gap in recovery.gaps],
+        )
+    if recovery.lost_tail is not None:
+        report_lost_tail(partition, recovery.lost_tail, "a snapshot beside the log")
+
+
 def _memories(
     topics: Mapping[TopicName, Topic], ledgers: Iterable[HostedLedger], redrives: Redrives
 ) -> Iterator[Memory]:

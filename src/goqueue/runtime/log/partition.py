@@ -8,7 +8,6 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from goqueue.base.errors import (
-    NotLeaderError,
     OffsetOutOfRangeError,
     ShuttingDownError,
     StorageFailedError,
@@ -28,7 +27,7 @@ from goqueue.observability.metrics import TopicMeter
 from goqueue.runtime.commit import Committer
 from goqueue.runtime.log.leadership import Leadership, Role
 from goqueue.runtime.log.partition_snapshots import PartitionSnapshots
-from goqueue.runtime.log.partition_state import OFFSET_MAX, recover_state
+from goqueue.runtime.log.partition_state import recover_state
 from goqueue.runtime.machine import Waiters, unawaited
 from goqueue.runtime.queue.visibility import PartitionVisibility
 from goqueue.runtime.tracing.partition_trace import PartitionTrace, Traced
@@ -57,6 +56,7 @@ class Partition:
         committer: Committer,
         meter: TopicMeter,
         queue: PartitionVisibility,
+        is_replicated: bool = False,
     ) -> None:
         self._disk = disk
         self._meter = meter
@@ -68,9 +68,11 @@ class Partition:
         self.name = name
         self.settings = settings
         self.log = PartitionLog(disk, self._directory, segment_bytes=settings.segment_bytes)
-        self.leadership = Leadership(self.log)
+        self.leadership = Leadership(self.log, Role.FOLLOWER if is_replicated else Role.LEADER)
         self.queue = queue
-        self.ledger = recover_state(disk, self._directory, self.log, queue)
+        self.ledger = recover_state(
+            disk, self._directory, self.log, queue, is_replicated=is_replicated
+        )
         self.snapshots = PartitionSnapshots(disk, self._directory, self.ledger, queue)
         self.reader = LogReader(self.log)
         self.trace: PartitionTrace | None = None
@@ -119,8 +121,7 @@ class Partition:
 
     def check_writable(self) -> None:
         """Refuse a partition that is led elsewhere, gone, closed or failed by its disk."""
-        if self.leadership.role is not Role.LEADER:
-            raise NotLeaderError("this node does not lead the partition")
+        self.leadership.check_append()
         if self.is_closed:
             self.check_open()
         self.log.check_writable()
@@ -207,6 +208,7 @@ class Partition:
         self._unsynced_bytes += size
         self.snapshots.bytes_since += size
         self.snapshots.frames_since += count
+        self.leadership.appended()
         if not self.settings.is_fsync:
             self.wake()
 
@@ -237,7 +239,8 @@ class Partition:
 
     def sync_at_once(self) -> bool:
         """Commit everything appended so far if one quick sync does it, and tell, or raise."""
-        self.check_writable()
+        self.leadership.check_led()
+        self.check_open()
         is_open = self.rolling is None and not self.log.is_committing
         is_open = is_open and self.leadership.is_alone
         if not is_open or not self._committer.is_free(self._unsynced_bytes):
@@ -252,7 +255,8 @@ class Partition:
 
     def committed(self) -> asyncio.Future[None]:
         """Return a future that is done when everything appended so far may be acknowledged."""
-        self.check_writable()
+        self.leadership.check_led()
+        self.check_open()
         durable = self._committer.durable(self)
         if self.leadership.replication is None:
             return durable
@@ -296,15 +300,27 @@ class Partition:
     # Reading.
 
     def check_offset(self, offset: Offset) -> None:
-        """Refuse an offset that is gone or was never written."""
+        """Refuse an offset that is gone or was never written, and all where others lead.
+
+        A new leader may have messages that it does not know to be committed; a reader that was
+        there already, with another leader, waits for them.
+        """
+        self.leadership.check_led()
         start, end = self.log.start_offset, self.visible_offset
+        if self.leadership.replication is not None:
+            end = self.log.end_offset
         if not start <= offset <= end:
             raise OffsetOutOfRangeError(
                 f"{self.name}: offset {offset} is not between {start} (earliest) and {end} (latest)"
             )
 
-    async def read(self, offset: Offset, *, end_offset: Offset, bytes_max: int) -> Piece:
-        """Return frames from an offset on; bytes that are not in memory are read in a thread."""
+    async def read(
+        self, offset: Offset, *, end_offset: Offset, bytes_max: int, is_copy: bool = False
+    ) -> Piece:
+        """Return frames from an offset on; bytes that are not in memory are read in a thread.
+
+        A copy of the log also has the frames without messages that lie right at the offset.
+        """
         location = self.reader.locate(offset, bytes_max=bytes_max)
         chunk = location.file.read_cached(location.position, location.size)
         while chunk is None:
@@ -319,7 +335,7 @@ class Partition:
                 chunk = location.file.read_cached(location.position, location.size)
         known = len(self.log.recovery.gaps)
         piece = self.reader.pick(
-            location, chunk, offset, end_offset=end_offset, bytes_max=bytes_max
+            location, chunk, offset, end_offset=end_offset, bytes_max=bytes_max, is_copy=is_copy
         )
         if len(self.log.recovery.gaps) > known:
             log.error(
@@ -331,6 +347,7 @@ class Partition:
 
     def find_time(self, timestamp_us: int) -> Offset | None:
         """Return the first visible offset at or after a time."""
+        self.leadership.check_led()
         found = self.reader.find_time(timestamp_us)
         return found if found is not None and found < self.visible_offset else None
 
@@ -351,23 +368,10 @@ class Partition:
         self.is_waited_for = False
         self.wake()
 
-    def expire(self, now_ms: int) -> int:
-        """Delete the segments retention no longer keeps; return how many."""
-        if not self.settings.is_expired or self.is_compacting:
-            return 0
-        if self.rolling is not None or self.log.is_committing:
-            return 0
-        count = self.log.expire(
-            now_ms=now_ms,
-            retention_ms=self.settings.retention_ms,
-            retention_bytes=self.settings.retention_bytes,
-            held_from=self.queue.held_from(retention_ms=self.settings.retention_ms),
-            end_max=self.leadership.replicated(Offset(OFFSET_MAX)),
-        )
-        self.leadership.synced()
-        if count:
-            self.queue.trim(self.log.start_offset)
-        return count
+    def note_trimmed(self) -> None:
+        """Forget what was removed from the start of the log."""
+        self.queue.trim(self.log.start_offset)
+        self.leadership.trimmed()
 
     def note_cut(self, end_offset: Offset, tx: TxIndex) -> None:
         """Forget everything from an offset on, which was cut off; ``tx`` is what is left."""

@@ -127,6 +127,14 @@ class PartitionSnapshots:
         self.ledger, tx = recover_before(disk, directory, log_of, end_offset)
         return tx
 
+    def drop_all(self) -> None:
+        """Let no snapshot know of anything, durably: the log begins anew."""
+        self.drop_held()
+        drop_producers(self._disk, self._directory, known=range(0))
+        queue_blocks.drop_unless(self._disk, self._directory, known=range(0))
+        self.bytes_since = self.frames_since = self._queue_bytes = 0
+        self.ledger = ProducerLedger()
+
     def drop_queue(self) -> None:
         """Have the queue index read off the log at the next start. Any thread."""
         queue_blocks.drop_snapshot(self._disk, self._directory)

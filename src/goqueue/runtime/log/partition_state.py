@@ -12,24 +12,34 @@ from goqueue.core.record.hole import hole_rows
 from goqueue.core.record.queue_rows import rows_of_frame
 from goqueue.core.tx.frames import note_messages
 from goqueue.core.tx.index import TxIndex
-from goqueue.runtime.log.producer_snapshot import appended, read_ledger
+from goqueue.runtime.log.producer_snapshot import appended, drop_producers, read_ledger
 from goqueue.runtime.queue.queue_snapshot import restore_snapshot
 from goqueue.runtime.queue.visibility import PartitionVisibility
 from goqueue.storage.disk import Disk
 from goqueue.storage.partition_log import PartitionLog
-from goqueue.storage.queue_blocks import read_transactions
+from goqueue.storage.queue_blocks import drop_unless, read_transactions
 
 OFFSET_MAX: Final = 2**63
 
 
 def recover_state(
-    disk: Disk, directory: str, log: PartitionLog, queue: PartitionVisibility
+    disk: Disk,
+    directory: str,
+    log: PartitionLog,
+    queue: PartitionVisibility,
+    *,
+    is_replicated: bool = False,
 ) -> ProducerLedger:
     """Fill the queue index and return the ledger: snapshots, then one pass over what came later.
 
-    By frames, not by offsets: a batch of nothing but repeats has no offset of its own.
+    By frames, not by offsets: a batch of nothing but repeats has no offset of its own. A replica
+    that has lost its end gets it again from its leader, and drops what knows of it.
     """
     known = range(log.start_offset, OFFSET_MAX)
+    if is_replicated:
+        known = range(log.start_offset, log.end_offset + 1)
+        drop_producers(disk, directory, known=known)
+        drop_unless(disk, directory, known=known)
     ledger, ledger_from = read_ledger(disk, directory, known=known)
     queue_from = restore_snapshot(queue, disk, directory, known=known)
     if queue_from is None:

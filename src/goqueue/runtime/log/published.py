@@ -24,6 +24,8 @@ class Published(msgspec.Struct, frozen=True, kw_only=True):
     """Those of them that were refused because their name is taken."""
     written: Sequence[CheckedFrame] = ()
     """What of them is in the log now, and was not before."""
+    replicas: int = 1
+    """How many nodes had them when they were acknowledged."""
     traced: Traced | None = None
     """Those of them whose traces are noted once they are acknowledged."""
 

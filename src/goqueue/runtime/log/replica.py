@@ -6,10 +6,12 @@ a partition knows beside its log is brought up to date by the code that reads it
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 from goqueue.base.errors import CorruptFrameError, InvalidRequestError
 from goqueue.base.ids import Epoch, Offset
 from goqueue.core.log.scan import Span, Walk
+from goqueue.core.tx.index import TxIndex
 from goqueue.runtime.clock import Clock
 from goqueue.runtime.log.dedup_recall import recall_frames
 from goqueue.runtime.log.leadership import Role
@@ -21,9 +23,12 @@ from goqueue.storage.truncation import find_cut
 
 
 class Replica:
-    """A partition that follows a leader. One task at a time calls it."""
+    """A partition that follows a leader. One task at a time calls it.
 
-    def __init__(self, topic: Topic, partition: Partition, clock: Clock) -> None:
+    A state log belongs to no topic that would know dedup ids of it.
+    """
+
+    def __init__(self, topic: Topic | None, partition: Partition, clock: Clock) -> None:
         self._topic = topic
         self._partition = partition
         self._clock = clock
@@ -47,7 +52,8 @@ class Replica:
         self._partition.log.append_stored(frames, spans)
         self._note(frames, spans)
         self._partition.note_appended(len(frames), len(spans))
-        self._partition.sync_soon()
+        if self._partition.settings.is_fsync:
+            self._partition.sync_soon()
         return self._partition.log.end_offset
 
     async def truncate(self, end_offset: Offset, *, epoch: Epoch) -> None:
@@ -62,30 +68,68 @@ class Replica:
             self._check_cut(end_offset)
 
         check()
+        await self._alone(partial(self._cut, end_offset, check))
+
+    async def restart(self, start_offset: Offset, *, epoch: Epoch) -> None:
+        """Drop everything and go on at an offset: the leader of an epoch has nothing before it."""
+        self._check(epoch)
+        await self._alone(partial(self._begin_anew, start_offset, partial(self._check, epoch)))
+
+    def trim(self, start_offset: Offset) -> None:
+        """Remove the segments before an offset, which retention of the leader has passed."""
+        partition = self._partition
+        if (
+            partition.rolling is None
+            and not partition.is_compacting
+            and partition.log.trim(start_offset)
+        ):
+            partition.note_trimmed()
+
+    async def _alone(self, work: Callable[[], None]) -> None:
+        """Change the log while nothing is appended to it or synced, as while it is sealed."""
         partition = self._partition
         while partition.rolling is not None:
             await asyncio.shield(partition.rolling)
-        # As while a segment is sealed, nothing is appended meanwhile.
-        partition.rolling = asyncio.get_running_loop().create_task(self._cut(end_offset, check))
+        partition.rolling = asyncio.get_running_loop().create_task(self._work_alone(work))
         await asyncio.shield(partition.rolling)
 
-    async def _cut(self, end_offset: Offset, check: Callable[[], None]) -> None:
+    async def _work_alone(self, work: Callable[[], None]) -> None:
         partition = self._partition
         try:
             while partition.log.is_committing:
                 await partition.durable()
             # No await from here on.
-            check()
-            cut = find_cut(partition.log.segments, end_offset)
-            tx = partition.snapshots.cut(partition.log, end_offset, cut)
-            partition.log.truncate(end_offset, cut)
-            partition.note_cut(end_offset, tx)
-            if partition.trace is not None:
-                partition.trace.tracer.forget_callers(partition.trace.place.tag, end_offset)
-            self._topic.forget_from(partition.name.partition, end_offset)
+            work()
         finally:
             partition.rolling = None
             partition.wake()
+
+    def _cut(self, end_offset: Offset, check: Callable[[], None]) -> None:
+        check()
+        partition = self._partition
+        cut = find_cut(partition.log.segments, end_offset)
+        tx = partition.snapshots.cut(partition.log, end_offset, cut)
+        partition.log.truncate(end_offset, cut)
+        partition.note_cut(end_offset, tx)
+        self._forget(end_offset)
+
+    def _begin_anew(self, start_offset: Offset, check: Callable[[], None]) -> None:
+        check()
+        partition = self._partition
+        first = partition.log.start_offset
+        partition.snapshots.drop_all()
+        partition.log.restart(start_offset)
+        partition.note_cut(first, TxIndex())
+        partition.note_trimmed()
+        self._forget(first)
+
+    def _forget(self, end_offset: Offset) -> None:
+        """Let nothing outside the partition know of the messages from an offset on."""
+        partition = self._partition
+        if partition.trace is not None:
+            partition.trace.tracer.forget_callers(partition.trace.place.tag, end_offset)
+        if self._topic is not None:
+            self._topic.forget_from(partition.name.partition, end_offset)
 
     def _check_cut(self, end_offset: Offset) -> None:
         log, committed = self._partition.log, self._partition.leadership.replicated
@@ -129,8 +173,8 @@ class Replica:
             control = note_frame(partition.queue, header, frame)
             if control is not None:
                 partition.leadership.note_end(control.number)
-        window_ms = self._topic.settings.dedup_window_ms
-        if window_ms:
+        window_ms = 0 if self._topic is None else self._topic.settings.dedup_window_ms
+        if self._topic is not None and window_ms:
             self._topic.remember(recall_frames(partition, self._clock, window_ms, frames, spans))
 
 

@@ -23,6 +23,7 @@ from goqueue.core.record.check import CheckedFrame, check_frames
 from goqueue.core.record.single_row import check_single_row
 from goqueue.core.record.stamp import NO_STAMP
 from goqueue.core.topics.settings import TopicSettings
+from goqueue.runtime.log.acks import counted
 from goqueue.runtime.log.delay_names import conflicts_of
 from goqueue.runtime.log.partition import Partition
 from goqueue.runtime.log.published import Published, trace_published
@@ -264,11 +265,12 @@ class _Group:
         topic, target = self._topic, self._target
         durability, appended = topic.settings.ack_durability, self._appended
         seconds = time.perf_counter() - self._started
+        is_single = target.leadership.replication is None
         topic.meter.publish_seconds.observe(seconds, len(appended))
         for done, published in appended:
             if published.traced is not None:
                 trace_published(target.trace, published, self._received_us, durability)
-            done(published)
+            done(published if is_single else counted(topic.partitions, published))
 
     def _fail_all(self, error: GoQueueError) -> None:
         for done, _ in self._appended:

@@ -23,7 +23,6 @@ from goqueue.core.producers.dedup import DedupWindow, Remembered
 from goqueue.core.producers.partitioner import RoundRobin, choose_partitions, partition_of_key
 from goqueue.core.record.check import CheckedFrame, check_frames
 from goqueue.core.record.message import Draft
-from goqueue.core.record.repack import with_append_times
 from goqueue.core.record.stamp import ProducerStamp, Repeat
 from goqueue.core.topics.catalog import Topic as TopicRecord
 from goqueue.core.topics.settings import OS, TopicSettings
@@ -32,11 +31,11 @@ from goqueue.observability.logging import get_logger
 from goqueue.observability.metrics import Metrics
 from goqueue.runtime.ballast import Ballast
 from goqueue.runtime.clock import Clock
-from goqueue.runtime.log.acks import sync_all
+from goqueue.runtime.log.acks import Acks, replicate_all, sync_all
 from goqueue.runtime.log.append_guard import AppendGuard
 from goqueue.runtime.log.delay_names import DelayNames, conflicts_of, judge_names, replace
 from goqueue.runtime.log.draft_shares import publish_drafts
-from goqueue.runtime.log.left_out import LeftOut, leave_out, repeated_rows
+from goqueue.runtime.log.left_out import LeftOut, new_rows, repeated_rows
 from goqueue.runtime.log.partition import Partition
 from goqueue.runtime.log.places import known_rows
 from goqueue.runtime.log.producer_ids import ProducerIds
@@ -63,7 +62,7 @@ class Topic:
         gate: AppendGuard | None = None,
     ) -> None:
         self.record, self.clock = record, clock
-        self._producer_ids = producer_ids
+        self._producer_ids, self._is_clustered = producer_ids, opening.is_replicated
         self._metrics, self._ballast, self._gate = metrics, ballast, gate
         self.meter = metrics.meter(record.name)
         self.small = SmallRequests(self)
@@ -101,6 +100,13 @@ class Topic:
         for partition in self.partitions:
             partition.configure(record.settings)
 
+    def grow(self, opening: TopicOpening) -> None:
+        """Take partitions that were added behind those there are."""
+        self.partitions += opening.partitions[len(self.partitions) :]
+        self._round_robin = RoundRobin(opening.record.partitions)
+        self.remember(sorted(opening.remembered, key=lambda event: event.at_ms))
+        self.configure(opening.record)
+
     def remember(self, events: Iterable[Remembered]) -> None:
         """Take dedup ids of messages that are in the log."""
         for event in events:
@@ -129,7 +135,8 @@ class Topic:
         self, grant: Grant, parts: Sequence[tuple[int, memoryview]], *, wait: bool = True
     ) -> list[Published | GoQueueError]:
         """Append the frames of one request; return what became of each part when acks may go."""
-        return await self.acknowledge(await self.append_all(grant, parts), wait=wait)
+        acks = Acks.ALL if wait else Acks.NONE
+        return await self.acknowledge(await self.append_all(grant, parts), acks=acks)
 
     async def append_all(
         self, grant: Grant, parts: Sequence[tuple[int, memoryview]], *, ticket: Ticket = NO_TICKET
@@ -163,13 +170,15 @@ class Topic:
                 self.partitions[partition].sync_soon()
 
     async def acknowledge(
-        self, appended: Appended, *, wait: bool = True
+        self, appended: Appended, *, acks: Acks = Acks.ALL
     ) -> list[Published | GoQueueError]:
         """Return what became of each part of a request when its acks may go out."""
         outcomes = appended.outcomes
         if self.settings.is_fsync:
-            outcomes = await sync_all(self.partitions, outcomes, wait=wait)
-        durability = self.settings.ack_durability if wait else OS
+            outcomes = await sync_all(self.partitions, outcomes, acks)
+        elif acks is Acks.ALL and self._is_clustered:
+            outcomes = await replicate_all(self.partitions, outcomes)
+        durability = OS if acks is Acks.NONE else self.settings.ack_durability
         seconds = time.perf_counter() - appended.started
         self.note_all(outcomes, appended.received_us, durability, seconds)
         return outcomes
@@ -267,6 +276,11 @@ class Topic:
 
         return await replace(self.names, verdict.held, target, append)
 
+    def is_replicated(self, number: int) -> bool:
+        """Return True if other nodes hold replicas of a partition."""
+        found = self.partitions[number : number + 1]
+        return bool(found) and found[0].leadership.replication is not None
+
     @property
     def has_turn_taken(self) -> bool:
         """Return True while a request of the general way is being appended."""
@@ -327,7 +341,9 @@ class Topic:
             )
         later = {row - len(known): by - len(known) for row, by in superseded.items()}
         unfit = {row - len(known) for row in misfits if row >= len(known)}
-        frames, fresh = self._new_rows(target, frames[len(originals) :], unfit, later)
+        frames, fresh = new_rows(
+            self.clock, target, frames[len(originals) :], LeftOut(unfit, later), self._dedup
+        )
         self.check_delayed(frames)
         # Repeats alone are written only to remember the sequence of their producer.
         is_written = frames[0].stamp.is_idempotent or sum(frame.rows for frame in frames) > 0
@@ -345,26 +361,6 @@ class Topic:
             written=frames,
             traced=target.trace_of(frames, base) if is_written else None,
         )
-
-    def _new_rows(
-        self,
-        target: Partition,
-        frames: list[CheckedFrame],
-        misfits: set[int],
-        later: Mapping[int, int],
-    ) -> tuple[list[CheckedFrame], tuple[Remembered, ...]]:
-        """Return what is to be written, and the dedup ids to remember."""
-        is_deduplicated = self.settings.dedup_window_ms and any(f.dedup_ids for f in frames)
-        if is_deduplicated and frames[0].transaction:
-            # What is aborted was never there: a repeat of it must not be left out.
-            raise InvalidRequestError("dedup_id: not in a transaction, which may be undone")
-        if not (is_deduplicated or misfits or later):
-            return frames, ()
-        now_ms = self.clock.steady_ms()
-        out = LeftOut(misfits, later)
-        frames, fresh = leave_out(frames, out, self._dedup, target, now_ms=now_ms)
-        # By their own times, ids of backdated messages would be forgotten at a restart.
-        return (with_append_times(frames, self.clock.now_ms()) if fresh else frames), fresh
 
     def check_delayed(self, frames: Sequence[CheckedFrame]) -> None:
         """Refuse more delayed messages than the topic may hold."""

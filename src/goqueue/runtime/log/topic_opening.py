@@ -38,8 +38,10 @@ class TopicOpening:
         committer: Committer,
         metrics: Metrics,
         timer: Timer,
+        is_replicated: bool = False,
     ) -> None:
         self.record = record
+        self.is_replicated = is_replicated
         self._disk = disk
         self._clock = clock
         self._committer = committer
@@ -97,6 +99,7 @@ class TopicOpening:
             committer=self._committer,
             meter=self._meter,
             queue=PartitionVisibility(self._clock, life=self.record.created_ms),
+            is_replicated=self.is_replicated,
         )
         window_ms = self.record.settings.dedup_window_ms
         remembered = list(recall(partition, self._clock, window_ms)) if window_ms else []
@@ -106,6 +109,11 @@ class TopicOpening:
         """Take a partition that was built. In the loop."""
         self._opened[opened.partition.name.partition] = opened
         opened.partition.queue.use_timer(self._timer)
+
+    def keep(self, partitions: Sequence[Partition]) -> None:
+        """Take partitions that are open already, of a topic that gets more of them."""
+        for partition in partitions:
+            self._opened[partition.name.partition] = Opened(partition, ())
 
     def step(self) -> None:
         """Open one more partition. Waits for the disk."""

@@ -36,7 +36,7 @@ class Rejects:
         self, source: TopicPartition, frames: Sequence[CheckedFrame], misfits: Mapping[int, str]
     ) -> str:
         """Keep the messages that do not fit, durably; return where. A repeat is kept again."""
-        dlq = self._find_dlq(source)
+        dlq = await self._find_dlq(source)
         drafts = [draft for frame in frames for draft in drafts_of(frame.header, frame.frame)]
         letters = [
             (self._letter(source, drafts[row], reason), None) for row, reason in misfits.items()
@@ -71,11 +71,11 @@ class Rejects:
         headers = {name: value for name, value in (letter.headers or {}).items() if name != ORIGIN}
         return msgspec.structs.replace(letter, headers=headers)
 
-    def _find_dlq(self, source: TopicPartition) -> Topic:
+    async def _find_dlq(self, source: TopicPartition) -> Topic:
         name = dlq_of(source.topic)
         try:
             return self._topics.topic(name)
         except TopicNotFoundError:
             partitions = len(self._topics.topic(source.topic).partitions)
             settings: dict[str, object] = {"retention_ms": DLQ_RETENTION_MS}
-            return self._topics.create_topic(name, partitions=partitions, settings=settings)
+            return await self._topics.ensure_topic(name, partitions=partitions, settings=settings)

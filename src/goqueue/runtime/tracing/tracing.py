@@ -67,11 +67,13 @@ class Tracing:
     # Topics.
 
     def open(self, topic: Topic) -> None:
-        """Trace the messages of a topic."""
+        """Trace the messages of a topic, in all partitions that it has now."""
         if not self.is_enabled or is_internal(topic.record.name):
             return
         life = topic.record.created_ms
         for partition in topic.partitions:
+            if partition.trace is not None:
+                continue
             place = place_of(*partition.name, life=life)
             rate = self.rate_of(topic)
             partition.trace = PartitionTrace(self.tracer, place, partition.queue, rate)

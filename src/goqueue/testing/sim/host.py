@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Coroutine
-from contextvars import copy_context
+from contextvars import Context, copy_context
 from typing import Any, TypeVar
 
 from goqueue.testing.sim.loop import OWNER, SimLoop
@@ -17,7 +17,7 @@ class Host:
     def __init__(self, name: str, loop: SimLoop, network: SimNetwork) -> None:
         self.name = name
         self.is_dead = False
-        self.paused_until = 0.0
+        self.is_paused = False
         self._loop = loop
         self._network = network
         self._context = copy_context()
@@ -25,6 +25,11 @@ class Host:
 
     def __repr__(self) -> str:
         return f"<Host {self.name}{' dead' if self.is_dead else ''}>"
+
+    @property
+    def context(self) -> Context:
+        """Where callbacks of this process run."""
+        return self._context
 
     def begin(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
         """Start a task of this process."""
@@ -43,9 +48,17 @@ class Host:
         await done
         return task.result()
 
-    def pause(self, seconds: float) -> None:
-        """Stop it for a while as SIGSTOP does: it keeps its connections and says nothing."""
-        self._loop.pause_callbacks_of(self, seconds)
+    def pause(self, seconds: float | None = None) -> None:
+        """Let nothing of it run for a while, as SIGSTOP does; what is sent to it waits."""
+        self.is_paused = True
+        self._loop.hold_callbacks_of(self)
+        if seconds is not None:
+            self._loop.call_later(seconds, self.resume, context=Context())
+
+    def resume(self) -> None:
+        """Let it go on."""
+        self.is_paused = False
+        self._loop.release_callbacks_of(self)
 
     def kill(self) -> None:
         """End it as SIGKILL does: nothing of it runs any more, its connections are reset."""
