@@ -34,6 +34,7 @@ class Server:
         service = Service(self.broker)
         self._native = NativeServer(service, http=lambda: self.http_address)
         self._http = HttpServer(service, native=lambda: self.native_address)
+        service.cluster.listeners = lambda: (self.native_address, self.http_address)
 
     @property
     def native_address(self) -> str:

@@ -206,6 +206,8 @@ def any_value(dice: random.Random, depth: int = 0) -> object:
 GOOD_HEADERS: dict[Operation, list[object]] = {
     Operation.HELLO: [1, "fuzz", None],
     Operation.PING: [],
+    Operation.METADATA: [[TOPIC], 0],
+    Operation.FIND_COORDINATOR: ["group", "fuzz"],
     Operation.DESCRIBE_TOPIC: [TOPIC],
     Operation.CONFIGURE_TOPIC: [TOPIC, {}],
     Operation.LIST_TOPICS: [],

@@ -8,6 +8,11 @@ from msgspec import inspect
 from goqueue.wire import calls
 
 TEXT = "orders"
+_PLAIN: dict[type, Any] = {
+    inspect.BoolType: False,
+    inspect.BytesType: TEXT.encode(),
+    inspect.DictType: {},
+}
 
 
 def sample(kind: type[calls.Call]) -> calls.Call:
@@ -28,12 +33,8 @@ def _value(kind: inspect.Type) -> Any:
             made = _value(kind.types[0])
         case inspect.IntType():
             made = max(kind.ge or 0, 1)
-        case inspect.DictType():
-            made = {}
-        case inspect.BytesType():
-            made = TEXT.encode()
-        case inspect.BoolType():
-            made = False
+        case inspect.LiteralType():
+            made = kind.values[0]
         case _:
-            made = TEXT
+            made = _PLAIN.get(type(kind), TEXT)
     return made

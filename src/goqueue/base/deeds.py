@@ -43,6 +43,10 @@ class Deed(StrEnum):
     READ_DOCUMENTATION = "read_documentation", Permission.NOTHING, ResourceKind.NOTHING
     READ_METRICS = "read_metrics", Permission.DESCRIBE, ResourceKind.CLUSTER
 
+    # Where things are in a cluster.
+    FIND_LEADERS = "find_leaders", Permission.DESCRIBE, ResourceKind.CLUSTER
+    FIND_COORDINATOR = "find_coordinator", Permission.DESCRIBE, ResourceKind.CLUSTER
+
     # Topics.
     CREATE_TOPIC = "create_topic", Permission.CREATE, ResourceKind.TOPIC
     DELETE_TOPIC = "delete_topic", Permission.DELETE, ResourceKind.TOPIC

@@ -383,6 +383,13 @@ class StaleEpochError(GoQueueError):
     retryable = True
 
 
+class StaleMetadataError(GoQueueError):
+    """The request was made with an outdated view of the cluster; ask for the metadata again."""
+
+    code = "stale_metadata"
+    retryable = True
+
+
 class NodeFencedError(GoQueueError):
     """The node is not alive as far as the cluster knows; it must register and be heard first."""
 

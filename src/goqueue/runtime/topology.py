@@ -7,7 +7,7 @@ broker imports nothing of a cluster. ``runtime/cluster`` implements it.
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from goqueue.base.ids import LeaderEpoch, NodeId, TopicPartition
+from goqueue.base.ids import LeaderEpoch, NodeId, TopicName, TopicPartition
 from goqueue.wire.calls import Call
 from goqueue.wire.packet import Buffer, Packet
 from goqueue.wire.peer_calls import PeerOperation
@@ -27,8 +27,50 @@ class IdBlock(NamedTuple):
     size: int
 
 
+class NodePlace(NamedTuple):
+    """A node that is alive, and where clients reach it."""
+
+    node: NodeId
+    native: str
+    http: str
+    rack: str = ""
+
+
+class ClusterView(Protocol):
+    """What clients are told of a cluster, from what this node has applied of its metadata."""
+
+    @property
+    def cluster_id(self) -> str:
+        """The identity of the cluster; empty before it is founded."""
+        ...
+
+    @property
+    def version(self) -> int:
+        """A number that grows with every change of what is told here, on every node alike."""
+        ...
+
+    @property
+    def controller(self) -> NodeId | None:
+        """The node that decides about the metadata, as far as it is known."""
+        ...
+
+    @property
+    def nodes(self) -> Sequence[NodePlace]:
+        """The nodes clients may ask, in one order: all that are registered and not fenced."""
+        ...
+
+    def leaders_of(self, topic: TopicName) -> Sequence[PartitionLeader]:
+        """Return who leads each partition of a topic, in order; none for an unknown topic."""
+        ...
+
+
 class Topology(Protocol):
     """Where things are in a cluster, and how its metadata is changed."""
+
+    @property
+    def view(self) -> ClusterView:
+        """What clients are told."""
+        ...
 
     @property
     def node(self) -> NodeId:

@@ -18,6 +18,7 @@ from goqueue.runtime.broker import Broker
 from goqueue.service.verb import verb
 from goqueue.wire import calls
 from goqueue.wire.http.health import BrokerSummary, Check, CheckStatus, Health, Version
+from goqueue.wire.metadata_calls import CLUSTER
 from goqueue.wire.times import format_time_us
 
 METRICS_CONTENT_TYPE: Final = CONTENT_TYPE
@@ -43,6 +44,8 @@ class Status:
             # Silently ignored, it would promise a protection that is not there.
             raise UnsupportedError("api keys are not checked by this broker; connect without one")
         node_id, features = self._broker.config.node_id, list(calls.FEATURES)
+        if self._broker.topology is not None:
+            features.append(CLUSTER)
         return calls.HelloReply(calls.PROTOCOL_VERSION, server_name(), node_id, features)
 
     @verb(Deed.PING)

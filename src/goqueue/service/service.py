@@ -10,6 +10,7 @@ from dataclasses import replace
 from goqueue.base.caller import Caller
 from goqueue.runtime.broker import Broker
 from goqueue.runtime.turns import TURN_BYTES, Turns
+from goqueue.service.cluster import Cluster
 from goqueue.service.delayed import Delayed
 from goqueue.service.dlq import DeadLetters
 from goqueue.service.gate import Gate, Session
@@ -29,6 +30,7 @@ from goqueue.service.tx import Transactions
 __all__ = ["NOUNS", "TURN_BYTES", "Service", "Turns"]
 
 NOUNS = (
+    Cluster,
     Delayed,
     DeadLetters,
     Groups,
@@ -56,6 +58,7 @@ class Service:
         self.gate = gate or Gate()
         self.turns = Turns()
         """Large pieces of work of all transports take turns."""
+        self.cluster = Cluster(broker)
         self.delayed = Delayed(broker)
         self.dlq = DeadLetters(broker)
         self.groups = Groups(broker)

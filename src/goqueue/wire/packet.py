@@ -40,6 +40,8 @@ class Operation(IntEnum):
 
     HELLO = 1
     PING = 2
+    METADATA = 3
+    FIND_COORDINATOR = 4
     CREATE_TOPIC = 10
     DELETE_TOPIC = 11
     CONFIGURE_TOPIC = 12

@@ -9,6 +9,7 @@ is remembered but the next block of each owner.
 
 from goqueue.base.cluster_limits import ID_BLOCK, ID_KINDS_MAX, ID_OWNERS_MAX
 from goqueue.base.errors import OverloadedError
+from goqueue.base.id_blocks import owner_of
 from goqueue.base.names import check_name
 from goqueue.core.cluster import commands, events
 from goqueue.core.cluster.events import Event
@@ -16,13 +17,10 @@ from goqueue.core.cluster.image import ClusterImage
 from goqueue.core.cluster.replies import IdsReply
 from goqueue.core.decision import Decision
 
+__all__ = ["ROUND", "allocate", "owner_of"]
+
 ROUND = ID_BLOCK * ID_OWNERS_MAX
 """Ids of one block of every owner."""
-
-
-def owner_of(number: int) -> int:
-    """Return the owner of an id."""
-    return (number - 1) // ID_BLOCK % ID_OWNERS_MAX
 
 
 def allocate(

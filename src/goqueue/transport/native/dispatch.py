@@ -111,6 +111,8 @@ def verbs_of_operations(service: Service) -> Mapping[Operation, Callable[..., An
     delayed, schemas, dlq, traces = service.delayed, service.schemas, service.dlq, service.traces
     return {
         **_verbs_of_schedules(service),
+        Operation.METADATA: service.cluster.metadata,
+        Operation.FIND_COORDINATOR: service.cluster.find_coordinator,
         Operation.HELLO: service.status.hello,
         Operation.PING: service.status.ping,
         Operation.CREATE_TOPIC: topics.create,

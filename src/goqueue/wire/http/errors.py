@@ -81,6 +81,7 @@ STATUS_BY_CODE: Final[dict[str, HTTPStatus]] = {
     "not_enough_replicas": HTTPStatus.SERVICE_UNAVAILABLE,
     "leader_not_available": HTTPStatus.SERVICE_UNAVAILABLE,
     "stale_epoch": HTTPStatus.SERVICE_UNAVAILABLE,
+    "stale_metadata": HTTPStatus.SERVICE_UNAVAILABLE,
     "node_fenced": HTTPStatus.SERVICE_UNAVAILABLE,
     "node_refused": HTTPStatus.CONFLICT,
     "node_not_found": HTTPStatus.NOT_FOUND,

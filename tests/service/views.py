@@ -1,0 +1,88 @@
+"""A cluster as a test sets it: nodes, leaders, and a topology that knows nothing else."""
+
+from collections.abc import Mapping, Sequence
+
+from goqueue.base.ids import LeaderEpoch, NodeId, TopicName, TopicPartition
+from goqueue.runtime.topology import IdBlock, NodePlace, PartitionLeader
+from goqueue.wire.calls import Call
+from goqueue.wire.packet import Buffer, Packet
+from goqueue.wire.peer_calls import PeerOperation
+
+
+class SetView:
+    """What clients are told; each change is a new version."""
+
+    def __init__(self, nodes: Mapping[str, str], *, cluster_id: str = "test-cluster") -> None:
+        self.cluster_id = cluster_id
+        self.version = 1
+        self.controller: NodeId | None = NodeId(next(iter(nodes)))
+        self._nodes = {node: NodePlace(NodeId(node), native, "") for node, native in nodes.items()}
+        self._leaders: dict[str, list[PartitionLeader]] = {}
+
+    @property
+    def nodes(self) -> Sequence[NodePlace]:
+        return list(self._nodes.values())
+
+    def leaders_of(self, topic: TopicName) -> Sequence[PartitionLeader]:
+        return self._leaders.get(topic, [])
+
+    def lead(self, topic: str, leaders: Sequence[str | None]) -> None:
+        """Say who leads the partitions of a topic; those who change have a new epoch."""
+        before = self._leaders.get(topic, [])
+        after: list[PartitionLeader] = []
+        for place, name in enumerate(leaders):
+            node = None if name is None else NodeId(name)
+            old = before[place] if place < len(before) else None
+            epoch = 1 if old is None else old.epoch + (old.node != node)
+            after.append(PartitionLeader(node, LeaderEpoch(epoch)))
+        self._leaders[topic] = after
+        self.version += 1
+
+    def leave(self, node: str) -> None:
+        """Let a node be fenced."""
+        del self._nodes[node]
+        self.version += 1
+
+    def join(self, node: str, native: str) -> None:
+        """Let a node be alive."""
+        self._nodes[node] = NodePlace(NodeId(node), native, "")
+        self.version += 1
+
+
+class SetTopology:
+    """The topology of one node whose view is set by a test; nodes do not speak to each other."""
+
+    def __init__(self, view: SetView, node: str = "a") -> None:
+        self.view = view
+        self.node = NodeId(node)
+
+    def check_live(self) -> None:
+        """Be alive."""
+
+    def leader_of(self, place: TopicPartition) -> PartitionLeader:
+        return self.view.leaders_of(place.topic)[place.partition]
+
+    async def create_topic(
+        self, name: str, *, partitions: int, settings: Mapping[str, object], by_broker: bool = False
+    ) -> None:
+        raise NotImplementedError
+
+    async def configure_topic(self, name: str, changes: Mapping[str, object]) -> None:
+        raise NotImplementedError
+
+    async def delete_topic(self, name: str) -> None:
+        raise NotImplementedError
+
+    async def allocate_ids(self, kind: str, *, owner: int = 0, above: int = 0) -> IdBlock:
+        raise NotImplementedError
+
+    async def request(
+        self,
+        to: NodeId,
+        operation: PeerOperation,
+        header: Call,
+        payload: Sequence[Buffer] = (),
+        *,
+        timeout_s: float,
+    ) -> Packet:
+        raise NotImplementedError
