@@ -1,9 +1,10 @@
 """The asynchronous SDK: ``client = await goqueue.aio.connect("127.0.0.1:7070")``."""
 
 from goqueue.client.aclient import AsyncClient
-from goqueue.client.aio.link import NativeLink
+from goqueue.client.aio.routed_link import open_link
 from goqueue.client.consumer.aio import AsyncConsumer
 from goqueue.client.producers import AsyncProducer
+from goqueue.client.protocol.exchange import parse_addresses
 
 __all__ = ["AsyncClient", "AsyncConsumer", "AsyncProducer", "connect"]
 
@@ -14,7 +15,9 @@ async def connect(
     timeout: float = 30.0,  # noqa: ASYNC109 - bounds each later call, not this one
     api_key: str | None = None,
 ) -> AsyncClient:
-    """Connect to a broker. ``timeout`` bounds each call, in seconds."""
-    link = NativeLink(address, timeout_s=timeout, api_key=api_key)
-    await link.connect()
+    """Connect to a broker, or to a cluster by some of its nodes: ``"a:7070,b:7070,c:7070"``.
+
+    ``timeout`` bounds each call, in seconds.
+    """
+    link = await open_link(parse_addresses(address), timeout_s=timeout, api_key=api_key)
     return AsyncClient(link, timeout_s=timeout)

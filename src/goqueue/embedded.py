@@ -12,6 +12,7 @@ from goqueue.client.aio.link import Done
 from goqueue.client.blocking.channel import EmbeddedChannel
 from goqueue.client.blocking.chunks import ChunkSource, EmbeddedRequests
 from goqueue.client.blocking.loop_thread import LoopThread
+from goqueue.client.protocol.cluster_view import ClusterView
 from goqueue.client.protocol.exchange import Answer
 from goqueue.client.sync import Client
 from goqueue.config.model import BrokerConfig
@@ -28,6 +29,8 @@ TIMEOUT_SECONDS = 30.0
 
 class EmbeddedLink:
     """Hands requests to a broker in the same event loop."""
+
+    cluster: ClusterView | None = None
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -50,6 +53,11 @@ class EmbeddedLink:
             reply.payload[0] if len(reply.payload) == 1 else b"".join(reply.payload)
         )
         return Answer(msgspec.msgpack.encode(reply.header), frames)
+
+    def at(self, node: str) -> "EmbeddedLink":
+        """Return itself: there is one broker."""
+        del node
+        return self
 
     @property
     def is_ready(self) -> bool:

@@ -123,7 +123,7 @@ def test_coordinators_are_leaders_of_internal_topics() -> None:
         group = await coordinator(broker, said.FindCoordinator("group", "workers"))
         family = [
             await coordinator(broker, said.FindCoordinator("transaction", f"job{end}"))
-            for end in ("", "#1", "#2")
+            for end in ("", ".task-1", ".task-2")
         ]
         owners = [
             await coordinator(broker, said.FindCoordinator("producer", number))

@@ -23,6 +23,11 @@ class SetView:
     def nodes(self) -> Sequence[NodePlace]:
         return list(self._nodes.values())
 
+    @property
+    def topics(self) -> Sequence[str]:
+        """The topics somebody leads."""
+        return list(self._leaders)
+
     def leaders_of(self, topic: TopicName) -> Sequence[PartitionLeader]:
         return self._leaders.get(topic, [])
 

@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable, Sequence
 
 from goqueue.base.deeds import Deed
 from goqueue.base.errors import InvalidRequestError, LeaderNotAvailableError
-from goqueue.base.id_blocks import owner_of
 from goqueue.base.ids import LeaderEpoch, NodeId, PartitionId, TopicName, TopicPartition
 from goqueue.base.names import is_internal
+from goqueue.core.producers.id_blocks import owner_of
 from goqueue.core.producers.partitioner import partition_of_key
+from goqueue.core.tx.families import home_of
 from goqueue.runtime.broker import TX_STATE_PARTITIONS, TX_TOPIC, Broker
 from goqueue.runtime.schemas.schemas import SCHEMAS_TOPIC
 from goqueue.runtime.state_log import STATE_PARTITIONS, STATE_TOPIC
@@ -20,8 +21,6 @@ from goqueue.wire import metadata_calls as said
 
 PRODUCER_DIGITS_MAX = 19
 """A producer's number has 63 bits."""
-FAMILY_END = "#"
-"""Transactional ids that have the text before this in common have one coordinator."""
 
 
 class Cluster:
@@ -70,8 +69,7 @@ class Cluster:
             case "group" | "schedule" | "redrive":
                 return self._hashed(STATE_TOPIC, STATE_PARTITIONS, call.key)
             case "transaction":
-                family = call.key.partition(FAMILY_END)[0]
-                return self._hashed(TX_TOPIC, TX_STATE_PARTITIONS, family)
+                return self._hashed(TX_TOPIC, TX_STATE_PARTITIONS, home_of(call.key))
             case "producer":
                 number = _number(call.key)
                 count = self._count(TX_TOPIC, TX_STATE_PARTITIONS)

@@ -64,7 +64,10 @@ class Topics:
         """Return the range of each partition, and where a time lies in it."""
         lens = Isolation(is_committed=call.is_committed)
         parts = []
-        for partition in self._broker.topic(call.topic).partitions:
+        topic = self._broker.topic(call.topic)
+        asked = call.partitions
+        chosen = topic.partitions if asked is None else [topic.partition(one) for one in asked]
+        for partition in chosen:
             found = None
             if call.timestamp_us is not None:
                 # Looking up a time reads the log: others get their turn in between.

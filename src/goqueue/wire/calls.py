@@ -293,6 +293,8 @@ class Offsets(Call, frozen=True):
     topic: Name
     timestamp_us: Natural | None = None
     is_committed: bool = True
+    partitions: Annotated[list[Number], msgspec.Meta(max_length=REQUEST_PARTS_MAX)] | None = None
+    """Which partitions are meant; all without."""
 
 
 class OffsetsPart(Call, frozen=True):

@@ -13,6 +13,7 @@ from goqueue.base.errors import (
     ProtocolError,
 )
 from goqueue.base.units import KiB
+from goqueue.client.protocol.cluster_view import ClusterView
 from goqueue.client.protocol.exchange import (
     BACKOFF_SECONDS,
     BACKOFF_SECONDS_MAX,
@@ -20,6 +21,7 @@ from goqueue.client.protocol.exchange import (
     Exchange,
     Reply,
     ReplyHeader,
+    UnreachableError,
     decode,
     hello,
     parse_address,
@@ -36,6 +38,15 @@ JOINED_BYTES_MAX: Final = 16 * KiB
 
 class Link(Protocol):
     """Something that answers requests."""
+
+    @property
+    def cluster(self) -> ClusterView | None:
+        """Return where things are in a cluster; None if there is one broker."""
+        ...
+
+    def at(self, node: str) -> "Link":
+        """Return the link to the node at an address; itself if there is one broker."""
+        ...
 
     async def request(
         self, operation: Operation, header: calls.Call, payload: Sequence[Buffer] = ()
@@ -83,13 +94,22 @@ class _Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._error: GoQueueError = ConnectionLostError("connection lost: it was closed")
         self.is_open = False
+        self.features: Sequence[str] = ()
+        """What the broker can do beyond the protocol's version."""
+        self.replies = 0
+        """How often something was received."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transport is one by shape, not by inheritance.
         self._transport = cast("asyncio.Transport", transport)
         self.is_open = True
 
+    @property
+    def owes_answers(self) -> bool:
+        return bool(self._waiting)
+
     def data_received(self, data: bytes) -> None:
+        self.replies += 1
         try:
             for reply in self._exchange.feed(data):
                 self._settle(reply)
@@ -149,6 +169,8 @@ class _Connection(asyncio.Protocol):
 class NativeLink:
     """A TCP link. One connection, made on first use and again after it was lost."""
 
+    cluster: ClusterView | None = None
+
     def __init__(
         self, address: str, *, timeout_s: float = 30.0, api_key: str | None = None
     ) -> None:
@@ -161,7 +183,32 @@ class NativeLink:
         self._watchers: list[Callable[[], None]] = []
 
     def __repr__(self) -> str:
-        return f"<NativeLink {self._host}:{self._port}>"
+        return f"<NativeLink {self.address}>"
+
+    @property
+    def address(self) -> str:
+        """Where it leads."""
+        return f"{self._host}:{self._port}"
+
+    @property
+    def features(self) -> Sequence[str]:
+        """What the broker can do beyond the protocol's version, as it said last."""
+        return () if self._connection is None else self._connection.features
+
+    @property
+    def owes_answers(self) -> bool:
+        """Return True if requests are under way."""
+        return self._connection is not None and self._connection.owes_answers
+
+    @property
+    def replies(self) -> int:
+        """How often something was received on this connection."""
+        return 0 if self._connection is None else self._connection.replies
+
+    def at(self, node: str) -> "NativeLink":
+        """Return itself: there is one broker."""
+        del node
+        return self
 
     async def request(
         self, operation: Operation, header: calls.Call, payload: Sequence[Buffer] = ()
@@ -229,7 +276,7 @@ class NativeLink:
             self._connection = task.result()
 
     async def _open(self) -> _Connection:
-        where = f"{self._host}:{self._port}"
+        where = self.address
         connection: _Connection | None = None
         try:
             async with asyncio.timeout(self._timeout_s):
@@ -237,7 +284,8 @@ class NativeLink:
                 _, connection = await loop.create_connection(
                     lambda: _Connection(where, self._lost), self._host, self._port
                 )
-                await connection.send(Operation.HELLO, hello(self._api_key), ())
+                answer = await connection.send(Operation.HELLO, hello(self._api_key), ())
+                connection.features = decode(answer.header, calls.HelloReply).features
         except BaseException as error:
             if connection is not None:
                 connection.abort()
@@ -245,7 +293,7 @@ class NativeLink:
                 seconds = f"{self._timeout_s:g}"
                 raise DeadlineExceededError(f"no answer from {where} in {seconds} s") from error
             if isinstance(error, OSError):
-                raise ConnectionLostError(f"cannot reach a broker at {where}: {error}") from error
+                raise UnreachableError(f"cannot reach a broker at {where}: {error}") from error
             raise
         return connection
 

@@ -18,7 +18,14 @@ from goqueue.base.errors import ConnectionLostError, DeadlineExceededError, GoQu
 from goqueue.base.units import KiB, MiB
 from goqueue.client.blocking.brief import brief
 from goqueue.client.blocking.in_place import is_local
-from goqueue.client.protocol.exchange import Answer, Exchange, Reply, hello, parse_address
+from goqueue.client.protocol.exchange import (
+    Answer,
+    Exchange,
+    Reply,
+    UnreachableError,
+    hello,
+    parse_address,
+)
 from goqueue.client.protocol.fetching import FOLLOW_WAIT_MS
 from goqueue.wire import calls
 from goqueue.wire.packet import Buffer, Operation
@@ -167,7 +174,7 @@ class BlockingLink:
             connection = socket.create_connection(self._address, self._timeout_s)
         except OSError as error:
             reason = f"cannot reach a broker at {self._where}: {error}"
-            raise ConnectionLostError(reason) from error
+            raise UnreachableError(reason) from error
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
         connection.settimeout(self._timeout_s + self._patience_s)

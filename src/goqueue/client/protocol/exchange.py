@@ -36,6 +36,10 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 ReplyHeader = TypeVar("ReplyHeader", bound=calls.Call)
 
 
+class UnreachableError(ConnectionLostError):
+    """There is no connection, so nothing was sent."""
+
+
 class Answer(NamedTuple):
     """A reply as it came: its header still encoded, its payload a view."""
 
@@ -141,6 +145,14 @@ def hello(api_key: str | None) -> calls.Hello:
 def _name() -> str:
     # Looking it up reads files: once is enough, for many connections.
     return f"goqueue-python/{version('goqueue')}"
+
+
+def parse_addresses(text: str) -> list[str]:
+    """Read ``host:port,host:port``: one broker, or some nodes of one cluster."""
+    parts = [part.strip() for part in text.split(",")]
+    if len(parts) > 1 and not all(parts):
+        raise InvalidRequestError(f"{text!r} has an empty address; write host:port,host:port")
+    return list(dict.fromkeys("{}:{}".format(*parse_address(part)) for part in parts))
 
 
 def parse_address(address: str) -> tuple[str, int]:

@@ -1,23 +1,20 @@
 """Blocks of ids, so that nodes give ids without asking each time.
 
 Shape: decider. Blocks go round the owners: the number of a block, taken modulo the owners, names
-the one it belongs to. So any node finds the coordinator of a producer by its id alone, and nothing
-is remembered but the next block of each owner.
+the one it belongs to (``core/producers/id_blocks.py``). So any node finds the coordinator of a
+producer by its id alone, and nothing is remembered but the next block of each owner.
 
     id = (ordinal * ID_OWNERS_MAX + owner) * ID_BLOCK + place + 1
 """
 
 from goqueue.base.cluster_limits import ID_BLOCK, ID_KINDS_MAX, ID_OWNERS_MAX
 from goqueue.base.errors import OverloadedError
-from goqueue.base.id_blocks import owner_of
 from goqueue.base.names import check_name
 from goqueue.core.cluster import commands, events
 from goqueue.core.cluster.events import Event
 from goqueue.core.cluster.image import ClusterImage
 from goqueue.core.cluster.replies import IdsReply
 from goqueue.core.decision import Decision
-
-__all__ = ["ROUND", "allocate", "owner_of"]
 
 ROUND = ID_BLOCK * ID_OWNERS_MAX
 """Ids of one block of every owner."""
