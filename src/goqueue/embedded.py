@@ -59,6 +59,9 @@ class EmbeddedLink:
         del node
         return self
 
+    def refresh_soon(self) -> None:
+        """Ask nothing: everything is here."""
+
     @property
     def is_ready(self) -> bool:
         """Tell that nothing goes out at once: a request is a task here in any case."""

@@ -11,6 +11,7 @@ import pytest
 import goqueue
 import goqueue.aio
 from goqueue.base.errors import GoQueueError
+from goqueue.client.aio.link import NativeLink
 from goqueue.client.producer import awaited as awaited_module
 from goqueue.client.producer import gatherer as gatherer_module
 from goqueue.client.producer.gatherer import Gatherer
@@ -33,7 +34,7 @@ class Heap:
     def __init__(self, *, is_quick: bool, monkeypatch: pytest.MonkeyPatch) -> None:
         # Times as numbers: the same in both, and as there, no two are one object.
         monkeypatch.setattr(gatherer_module, "time_ns", itertools.count(10**18).__next__)
-        link: Any = None
+        link = NativeLink("127.0.0.1:1")
         loop = asyncio.get_running_loop()
         options = ProducerOptions(linger_ms=60_000, buffer_bytes=1 << 30)
         self._is_quick = is_quick

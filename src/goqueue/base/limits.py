@@ -154,6 +154,9 @@ PRODUCER_REQUESTS_IN_FLIGHT_MAX: Final = 8
 PRODUCERS_PER_PARTITION_MAX: Final = 10_000
 """Producers remembered per partition; the one idle longest is forgotten first."""
 
+PRODUCER_IDS_ASKED_MAX: Final = 1_000
+"""Producer ids one request may ask for: a producer of a cluster has one for each partition."""
+
 PRODUCER_LIVES_MAX: Final = 100_000
 """Renewed producers remembered; beyond, a quarter is forgotten, the lowest ids first. Who is
 forgotten, or has a lower id than those, is told so and gets a new id."""

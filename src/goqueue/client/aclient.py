@@ -1,24 +1,24 @@
 """The asynchronous client."""
 
-import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from typing import Unpack
 
 import pyarrow as pa
 
 from goqueue.client.admin.shells import AsyncAdmin
 from goqueue.client.aio.link import Link
+from goqueue.client.aio.reading import plain_chunks, routed_chunks
 from goqueue.client.consumer.aio import AsyncConsumer
 from goqueue.client.consumer.options import ConsumerOptions
 from goqueue.client.producer.options import ProducerOptions
 from goqueue.client.producers import AsyncProducer
 from goqueue.client.protocol.arrow import Columns
 from goqueue.client.protocol.chunk import Chunk, messages_in
-from goqueue.client.protocol.exchange import Answer
 from goqueue.client.protocol.fetching import Fetching, ReadFields, ReadOptions
 from goqueue.client.protocol.leaving import AsyncCloses, Closing
 from goqueue.client.protocol.message import Message
-from goqueue.wire.packet import Operation
+from goqueue.client.protocol.routed_fetching import RoutedFetching
 
 
 class AsyncClient(AsyncAdmin, AsyncCloses):
@@ -67,7 +67,7 @@ class AsyncClient(AsyncAdmin, AsyncCloses):
             for batch in picked.batches_in(chunk):
                 yield batch
 
-    async def _chunks(self, topic: str, options: ReadOptions) -> AsyncIterator[Chunk]:
+    async def _chunks(self, topic: str, options: ReadOptions) -> AsyncGenerator[Chunk, None]:
         fetching = Fetching(topic, options)
         is_committed = options.is_committed
         parts = fetching.pick(await self._ranges(topic, None, is_committed=is_committed))
@@ -76,22 +76,15 @@ class AsyncClient(AsyncAdmin, AsyncCloses):
             end = await self._resolve(topic, options.last, parts, other="latest")
         start = await self._resolve(topic, options.start, parts)
         fetching.begin(parts, start=start, end=end)
-        pending: asyncio.Task[Answer] | None = None
-        try:
-            while not fetching.is_over:
-                answer = await (pending or self._request(Operation.FETCH, fetching.request()))
-                chunks = fetching.take(answer)
-                # The next reply is under way while this one is looked at.
-                pending = None
-                if not fetching.is_over:
-                    pending = asyncio.ensure_future(
-                        self._request(Operation.FETCH, fetching.request())
-                    )
-                for chunk in chunks:
-                    yield chunk
-        finally:
-            if pending is not None:
-                pending.cancel()
+        cluster, link, timeout_s = self._link.cluster, self._link, self._timeout_s
+        if cluster is None:
+            chunks = plain_chunks(link, fetching, timeout_s=timeout_s)
+        else:
+            routed = RoutedFetching(topic, fetching, cluster, timeout_s=timeout_s)
+            chunks = routed_chunks(link, routed, timeout_s=timeout_s)
+        async with aclosing(chunks) as opened:
+            async for chunk in opened:
+                yield chunk
 
     async def close(self) -> None:
         """End the consumers, flush the producers and end the link; all of it, whatever fails."""

@@ -60,9 +60,11 @@ class Publishing:
         if call.producer_id:
             self._broker.check_free(call.producer_id)
             stamp = self._broker.renew_producer(producer_id=call.producer_id, epoch=call.epoch)
-        else:
-            stamp = self._broker.init_producer()
-        return calls.ProducerIdentity(stamp.producer_id, stamp.epoch)
+            return calls.ProducerIdentity(stamp.producer_id, stamp.epoch)
+        first, *others = [self._broker.init_producer() for _ in range(call.count)]
+        return calls.ProducerIdentity(
+            first.producer_id, first.epoch, [one.producer_id for one in others]
+        )
 
     # Frames.
 

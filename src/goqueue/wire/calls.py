@@ -11,6 +11,7 @@ from goqueue.base.limits import (
     FETCH_BYTES_MAX,
     FETCH_WAIT_MS_MAX,
     NAME_CHARACTERS_MAX,
+    PRODUCER_IDS_ASKED_MAX,
     REQUEST_PARTS_MAX,
     TX_TOKEN_CHARACTERS_MAX,
 )
@@ -149,17 +150,19 @@ class Compacted(Call, frozen=True):
 
 
 class InitProducer(Call, frozen=True):
-    """Ask for a producer id, or (with one) for the next life of it."""
+    """Ask for a producer id, or for several; or (with one) for the next life of it."""
 
     producer_id: Natural = 0
     epoch: Number = 0
+    count: Annotated[int, msgspec.Meta(ge=1, le=PRODUCER_IDS_ASKED_MAX)] = 1
 
 
 class ProducerIdentity(Call, frozen=True):
-    """Who a producer is."""
+    """Who a producer is, and ids in their first life for those that were asked for with it."""
 
     producer_id: int
     epoch: int
+    others: list[int] = []
 
 
 class Last(Call, frozen=True):

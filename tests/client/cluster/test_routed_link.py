@@ -1,7 +1,6 @@
 """A client of a cluster finds its way, and says why where there is none."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -16,27 +15,10 @@ from goqueue.config.model import BrokerConfig
 from goqueue.runtime.broker import Broker
 from goqueue.service.service import Service
 from goqueue.testing.disk import MemoryDisk
-from goqueue.testing.sim.simulation import Simulation
 from goqueue.transport.native.server import NativeServer
 from goqueue.wire.packet import Operation
 from tests.client.cluster.fleet import Fleet, elapse, leaders_by_turns
-
-Story = Callable[[Fleet], Awaitable[None]]
-
-
-def in_fleet(story: Story, *, seed: int = 1) -> None:
-    """Run a story with three nodes, on virtual time."""
-
-    async def main(simulation: Simulation) -> None:
-        del simulation
-        fleet = Fleet()
-        await fleet.start()
-        try:
-            await story(fleet)
-        finally:
-            await fleet.stop()
-
-    Simulation(seed).run(main)
+from tests.client.cluster.stories import in_fleet
 
 
 def test_any_node_leads_to_the_cluster() -> None:

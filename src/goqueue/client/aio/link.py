@@ -48,6 +48,10 @@ class Link(Protocol):
         """Return the link to the node at an address; itself if there is one broker."""
         ...
 
+    def refresh_soon(self) -> None:
+        """Ask where things are, as soon as that may be asked again."""
+        ...
+
     async def request(
         self, operation: Operation, header: calls.Call, payload: Sequence[Buffer] = ()
     ) -> Answer:
@@ -209,6 +213,9 @@ class NativeLink:
         """Return itself: there is one broker."""
         del node
         return self
+
+    def refresh_soon(self) -> None:
+        """Ask nothing: everything is here."""
 
     async def request(
         self, operation: Operation, header: calls.Call, payload: Sequence[Buffer] = ()

@@ -263,6 +263,14 @@ class RoutedLink:
             self._refreshing = asyncio.get_running_loop().create_task(self._refresh())
         await asyncio.shield(self._refreshing)
 
+    def refresh_soon(self) -> None:
+        """Ask for the metadata without waiting for it, unless that is under way."""
+        self._begin_watching()
+        if not self._is_closed and (self._refreshing is None or self._refreshing.done()):
+            self._refreshing = asyncio.get_running_loop().create_task(self._refresh())
+            # Who does wait for it hears why it failed; for all others it is tried again.
+            self._refreshing.add_done_callback(_take_failure)
+
     async def _refresh(self) -> None:
         view, loop = self.cluster, asyncio.get_running_loop()
         await asyncio.sleep(view.begins_s(loop.time()) - loop.time())
@@ -307,6 +315,11 @@ class RoutedLink:
                 self.cluster.mark_stale()
                 with contextlib.suppress(*LOST):
                     await self.refresh()
+
+
+def _take_failure(task: asyncio.Task[None]) -> None:
+    if not task.cancelled():
+        task.exception()
 
 
 def _reason(error: BaseException) -> str:

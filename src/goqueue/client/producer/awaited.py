@@ -90,6 +90,8 @@ class AwaitedSends:
             return
         pile = self._gatherer.fresh_pile()
         pile.rows, pile.size, pile.extra_count = rows, size, has_extras
+        for row, one in enumerate(waiting) if pile.is_apart else ():
+            pile.when_row_done(row, partial(_settle_row, pile, row, one))
         pile.when_done(partial(_settle, pile, waiting))
         self._gatherer.submit_pile(pile)
 
@@ -107,6 +109,11 @@ def _settle_one(single: Single, waiting: Waiting) -> None:
     # Who was cancelled does not wait any more.
     if not waiting.done():
         waiting.set_result(single)
+
+
+def _settle_row(pile: Pile, row: int, waiting: Waiting) -> None:
+    if not waiting.done():
+        waiting.set_result(SendFuture(pile, row * FIELDS))
 
 
 def _settle(pile: Pile, waiting: list[Waiting]) -> None:

@@ -19,6 +19,7 @@ from goqueue.base.limits import BATCH_ROWS_MAX, PARTITIONS_MAX
 from goqueue.base.units import MiB
 from goqueue.client.aio.link import Link
 from goqueue.client.producer.options import ProducerOptions
+from goqueue.client.producer.outboxes import outbox_for
 from goqueue.client.producer.packing import Packing
 from goqueue.client.producer.pile import FIELDS, Moment, Pile, SendFuture
 from goqueue.client.producer.sender import Sender
@@ -27,8 +28,9 @@ from goqueue.client.producer.sizes import OVERSIZE_SUSPECT_BYTES, ROW_OVERHEAD_B
 from goqueue.client.producer.special import PLAIN, Special, extra_of
 from goqueue.client.producer.untold import Untold
 from goqueue.client.protocol.delays import Delay
-from goqueue.client.protocol.outbox import Batch, Outbox
+from goqueue.client.protocol.outbox import Batch
 from goqueue.client.protocol.outcome import Outcome
+from goqueue.client.protocol.sending import Sending
 from goqueue.core.record.batch import REPEATS_MAX
 from goqueue.core.record.message import Priority
 
@@ -48,7 +50,7 @@ _BUSY_SECONDS: Final = 0.001
 class Gatherer:
     """Gathers messages for one topic. ``send`` may be called from any thread."""
 
-    outbox_type: ClassVar[type[Outbox[Sent]]] = Outbox
+    make_outbox: ClassVar[Callable[..., Sending[Sent]]] = staticmethod(outbox_for)
     linger_ms_min: ClassVar[float] = 0
 
     def __init__(
@@ -68,9 +70,8 @@ class Gatherer:
         self._transaction = 0
         self._linger_ms = max(options.linger_ms, self.linger_ms_min)
         self._delivery_ms = options.delivery_timeout_ms
-        self._outbox = self.outbox_type(
-            acks=options.acks, in_flight_max=options.in_flight_max, on_settled=self._settled
-        )
+        self._apart = link.cluster is not None
+        self._outbox = self.make_outbox(link.cluster, options, self._settled)
         self._sender = Sender(link, self._outbox)
         self._sender.on_slot = self._slot_free
         # Guards which pile is the current one. A handler of a signal may send as well.
@@ -370,7 +371,7 @@ class Gatherer:
 
     def fresh_pile(self) -> Pile:
         """Return an empty pile."""
-        return Pile(self.topic, self.hurry, self._loop, self.pile_bytes_max)
+        return Pile(self.topic, self.hurry, self._loop, self.pile_bytes_max, is_apart=self._apart)
 
     def submit_pile(self, pile: Pile) -> None:
         """Send a pile that was gathered elsewhere."""

@@ -69,11 +69,13 @@ class Pile:
         "_partitions",
         "_refused",
         "_repeats",
+        "_row_callbacks",
         "_told",
         "_untold",
         "extra_count",
         "extras",
         "hurry",
+        "is_apart",
         "keys",
         "limit",
         "loop",
@@ -94,6 +96,8 @@ class Pile:
         hurry: Callable[["Pile"], None],
         loop: asyncio.AbstractEventLoop,
         limit: int = 0,
+        *,
+        is_apart: bool = False,
     ) -> None:
         self.topic = topic
         self.rows: list[Any] = []
@@ -127,6 +131,9 @@ class Pile:
         # Guards the callbacks, and who was told, between the sender's and the callers' threads.
         self._guard = threading.Lock()
         self._callbacks: list[Callable[[], object]] = []
+        self.is_apart = is_apart
+        """Whether its parts go to several nodes: who waits for a message waits for its part."""
+        self._row_callbacks: list[tuple[int, Callable[[], object]]] = []
 
     def __len__(self) -> int:
         return self._columns[0].length if self._columns else len(self.rows) // FIELDS
@@ -169,6 +176,8 @@ class Pile:
         self._outcomes.append(outcome)
         self.parts_left -= 1
         if self.parts_left:
+            if self.is_apart:
+                self._settle_rows(outcome)
             return False
         # The messages themselves are no longer needed.
         self.keys, self.values, self.parts = [], [], []
@@ -176,12 +185,29 @@ class Pile:
         with self._guard:
             self._is_done = True
             callbacks, self._callbacks = self._callbacks, []
+            callbacks += [callback for _, callback in self._row_callbacks]
+            self._row_callbacks = []
+        self._call(callbacks)
+        return True
+
+    def _settle_rows(self, outcome: Outcome) -> None:
+        """Call back who waits for a message of one part."""
+        with self._guard:
+            waiting = self._row_callbacks
+            ours = set(outcome.rows.tolist()) if waiting else set()
+            self._row_callbacks = [one for one in waiting if one[0] not in ours]
+        self._call([callback for row, callback in waiting if row in ours])
+
+    def _call(self, callbacks: list[Callable[[], object]]) -> None:
         for callback in callbacks:
             try:
                 callback()
             except Exception as fault:  # noqa: BLE001 - the caller's code must not stop the sender
                 complain(self.loop, "a callback", fault)
-        return True
+
+    def is_row_done(self, row: int) -> bool:
+        """Tell whether a message is placed or failed, as far as that is told."""
+        return self._is_done or (self.is_apart and self._outcome_of(row) is not None)
 
     def when_done(self, callback: Callable[[], object]) -> None:
         """Call back when every message is settled, from the sender's thread or at once."""
@@ -191,13 +217,24 @@ class Pile:
                 return
         callback()
 
-    def wait(self, timeout_s: float | None) -> bool:
-        """Block until every message is settled."""
+    def when_row_done(self, row: int, callback: Callable[[], object]) -> None:
+        """Call back when a message is settled; if all parts are one request, when all are."""
+        if not self.is_apart:
+            self.when_done(callback)
+            return
+        with self._guard:
+            if not self.is_row_done(row):
+                self._row_callbacks.append((row, callback))
+                return
+        callback()
+
+    def wait(self, row: int, timeout_s: float | None) -> bool:
+        """Block until a message is settled."""
         if self._is_done:
             return True
         self.hurry(self)
         event = threading.Event()
-        self.when_done(event.set)
+        self.when_row_done(row, event.set)
         deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
         left_s = LOOK_SECONDS if timeout_s is None else timeout_s
         while not event.wait(min(left_s, LOOK_SECONDS)):
@@ -211,6 +248,8 @@ class Pile:
 
     def failure_of(self, row: int) -> GoQueueError | None:
         """Return why a settled message was not published, or None if it was."""
+        if not self._is_done:
+            return self._early_failure_of(row)
         self._index()
         assert self._partitions is not None, "indexed"
         outcome = self._outcomes[int(self._partitions[row])]
@@ -221,6 +260,8 @@ class Pile:
 
     def place_of(self, row: int) -> Place:
         """Return where a settled message is, or raise why it is not."""
+        if not self._is_done:
+            return self._early_place_of(row)
         self._index()
         assert self._offsets is not None, "indexed"
         assert self._partitions is not None, "indexed"
@@ -243,6 +284,42 @@ class Pile:
             outcome.durability,
             is_duplicate,
         )
+
+    def _outcome_of(self, row: int) -> tuple[Outcome, int] | None:
+        """Return what became of the part of a message, and its place in it; None if not known."""
+        for outcome in self._outcomes:
+            place = int(np.searchsorted(outcome.rows, row))
+            if place < len(outcome.rows) and outcome.rows[place] == row:
+                return outcome, place
+        return None
+
+    def _early_failure_of(self, row: int) -> GoQueueError | None:
+        try:
+            self._early_place_of(row)
+        except GoQueueError as error:
+            return error
+        return None
+
+    def _early_place_of(self, row: int) -> Place:
+        """Return where a message is while other parts are under way, or raise why it is not."""
+        found = self._outcome_of(row)
+        assert found is not None, "settled"
+        outcome, place = found
+        repeat = next((one for one in outcome.repeats if one.row == place), None)
+        error = outcome.error
+        if repeat is not None and repeat.offset == REFUSED_OFFSET:
+            error = error or outcome.refusal(place)
+        if error is not None:
+            self._tell(row)
+            raise error
+        time_us = self.times_ns[row] // NS_PER_US
+        if repeat is not None:
+            at = repeat.partition, repeat.offset
+            return Place(self.topic, *at, time_us, outcome.durability, is_duplicate=True)
+        offset = outcome.base_offset + place - sum(one.row < place for one in outcome.repeats)
+        is_repeated = outcome.is_duplicate
+        durability = outcome.durability
+        return Place(self.topic, outcome.partition, offset, time_us, durability, is_repeated)
 
     def count_untold(self, untold: Untold) -> None:
         """Let failed messages be counted until somebody has asked about each."""
@@ -323,26 +400,26 @@ class SendFuture(msgspec.Struct, frozen=True, gc=False):
 
     def done(self) -> bool:
         """Tell whether the broker has answered."""
-        return self._pile.is_done
+        return self._pile.is_row_done(self._row)
 
     def result(self, timeout: float | None = None) -> Place:
         """Wait for the broker's ack and return where the message is, or raise why it failed."""
-        if not self._pile.wait(timeout):
+        if not self._pile.wait(self._row, timeout):
             raise DeadlineExceededError(f"no answer in {timeout:g} s; the message may still go out")
         return self._pile.place_of(self._row)
 
     def exception(self, timeout: float | None = None) -> GoQueueError | None:
         """Wait for the broker's answer and return the error, or None if the message is placed."""
-        if not self._pile.wait(timeout):
+        if not self._pile.wait(self._row, timeout):
             raise DeadlineExceededError(f"no answer in {timeout:g} s; the message may still go out")
         return self._pile.failure_of(self._row)
 
     def add_done_callback(self, callback: Callable[["SendFuture"], None]) -> None:
         """Call back with this future when the broker has answered; it must not block."""
-        self._pile.when_done(lambda: callback(self))
+        self._pile.when_row_done(self._row, lambda: callback(self))
 
     def __await__(self) -> Generator[Any, None, Place]:
-        if not self._pile.is_done:
+        if not self._pile.is_row_done(self._row):
             loop = asyncio.get_running_loop()
             waiting = loop.create_future()
 
@@ -353,6 +430,7 @@ class SendFuture(msgspec.Struct, frozen=True, gc=False):
             self._pile.hurry(self._pile)
             # The sender mostly lives in this very loop; then nobody needs to be woken by a pipe.
             is_here = self._pile.loop is loop
-            self._pile.when_done(wake if is_here else partial(loop.call_soon_threadsafe, wake))
+            told = wake if is_here else partial(loop.call_soon_threadsafe, wake)
+            self._pile.when_row_done(self._row, told)
             yield from waiting
         return self._pile.place_of(self._row)

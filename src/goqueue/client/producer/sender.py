@@ -9,7 +9,8 @@ from goqueue.base.errors import DeadlineExceededError, GoQueueError
 from goqueue.client.aio.link import Link
 from goqueue.client.producer.single import Sent
 from goqueue.client.protocol.exchange import Answer
-from goqueue.client.protocol.outbox import Batch, Outbox, Pause
+from goqueue.client.protocol.outbox import Batch, Pause
+from goqueue.client.protocol.sending import Sending
 from goqueue.wire import calls
 from goqueue.wire.packet import Operation
 
@@ -17,8 +18,9 @@ INIT_SECONDS_MAX: Final = 5.0
 
 
 class _Request(NamedTuple):
-    """Batches under way, and how long their answer may take."""
+    """Batches under way by a link, and how long their answer may take."""
 
+    link: Link
     batches: list[Batch[Sent]]
     deadline: float
     seconds: float
@@ -27,8 +29,9 @@ class _Request(NamedTuple):
 class Sender:
     """Sends the batches of one producer. Runs in the event loop."""
 
-    def __init__(self, link: Link, outbox: Outbox[Sent]) -> None:
+    def __init__(self, link: Link, outbox: Sending[Sent]) -> None:
         self._link = link
+        self._cluster = link.cluster
         self._outbox = outbox
         outbox.on_change = self._changed
         self._under_way: dict[int, _Request] = {}
@@ -102,6 +105,8 @@ class Sender:
             else:
                 self._introducing = loop.create_task(self._ask_identity(step))
                 self._introducing.add_done_callback(self._introduced)
+        if self._cluster is not None and self._cluster.is_due(loop.time()):
+            self._link.refresh_soon()
         if self._outbox.has_slot:
             self.on_slot()
 
@@ -110,21 +115,20 @@ class Sender:
         now = loop.time()
         seconds = self._outbox.seconds_left(batches, now)
         self._number = number = self._number + 1
-        self._under_way[number] = _Request(batches, now + seconds, seconds)
+        link = self._link if self._cluster is None else self._link.at(self._outbox.node_of(batches))
+        self._under_way[number] = _Request(link, batches, now + seconds, seconds)
         # Without a task, which costs more than the rest; but who waits for a connection came first.
-        if seconds > 0 and self._link.is_ready and not self._tasks:
+        if seconds > 0 and link.is_ready and not self._tasks:
             try:
                 header, payload = self._outbox.content(batches)
-                self._link.begin(
-                    Operation.PRODUCE, header, payload, partial(self._answered, number)
-                )
+                link.begin(Operation.PRODUCE, header, payload, partial(self._answered, number))
             except Exception:  # noqa: BLE001, S110 - it fails again in a task, which tells everybody
                 pass
             else:
                 if self._late is None or self._late.when() > now + seconds:
                     self._watch(now + seconds)
                 return
-        task = loop.create_task(self._request(batches))
+        task = loop.create_task(self._request(link, batches))
         self._tasks[number] = task
         task.add_done_callback(partial(self._task_over, number))
 
@@ -139,15 +143,15 @@ class Sender:
         now = asyncio.get_running_loop().time()
         sent = {number: one for number, one in self._under_way.items() if number not in self._tasks}
         late = {number: one for number, one in sent.items() if one.deadline <= now}
-        if late:
-            self._link.drop()
+        for link in {one.link: None for one in late.values()}:
+            link.drop()
         for number, one in late.items():
             self._answered(number, _no_answer(one.seconds))
         waiting = [one.deadline for number, one in sent.items() if number not in late]
         if waiting and self._late is None:
             self._watch(min(waiting))
 
-    async def _request(self, batches: list[Batch[Sent]]) -> Answer:
+    async def _request(self, link: Link, batches: list[Batch[Sent]]) -> Answer:
         """Send in a task: a connection has to be made first, or the time is over already."""
         if self._outbox.fatal is not None:
             raise self._outbox.fatal
@@ -156,9 +160,9 @@ class Sender:
             raise DeadlineExceededError("it was not sent")
         try:
             async with asyncio.timeout(seconds):
-                return await self._link.request(Operation.PRODUCE, *self._outbox.content(batches))
+                return await link.request(Operation.PRODUCE, *self._outbox.content(batches))
         except TimeoutError as error:
-            self._link.drop()
+            link.drop()
             raise _no_answer(seconds) from error
 
     def _task_over(self, number: int, task: asyncio.Task[Answer]) -> None:

@@ -1,12 +1,13 @@
 """Reading a topic: what to ask for next, and what comes back as chunks of frames."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final, TypedDict
 
 import msgspec
 
 from goqueue.base.errors import (
     DataLossError,
+    GoQueueError,
     InvalidRequestError,
     OffsetOutOfRangeError,
     PartitionNotFoundError,
@@ -15,6 +16,7 @@ from goqueue.base.errors import (
 from goqueue.base.ids import Offset, PartitionId, TopicName
 from goqueue.base.units import MiB
 from goqueue.client.protocol.chunk import Chunk
+from goqueue.client.protocol.cluster_view import MOVED
 from goqueue.client.protocol.exchange import Answer, decode
 from goqueue.client.protocol.positions import Position
 from goqueue.core.log.scan import Span, Walk
@@ -109,6 +111,8 @@ class Fetching:
         self._end: dict[int, int | None] = {}
         self.in_place = False
         """Whether the broker may say where frames lie instead of sending them."""
+        self.moved: dict[int, GoQueueError] = {}
+        """Partitions another node leads by now, and what was said; they are where they were."""
 
     def pick(self, parts: list[calls.OffsetsPart]) -> list[calls.OffsetsPart]:
         """Return the partitions that are to be read."""
@@ -156,7 +160,20 @@ class Fetching:
     def request(self) -> calls.Fetch:
         """Return the next request: every partition that is not at its end."""
         self._asked = dict(self._next)
-        request = self._request()
+        request = self._request(self._open_partitions(self._asked))
+        assert request is not None, "not over"
+        return request
+
+    @property
+    def open_partitions(self) -> list[int]:
+        """The partitions that are not at their end, those first that were not asked for lately."""
+        return self._open_partitions(self._next)
+
+    def request_of(self, partitions: Collection[int]) -> calls.Fetch:
+        """Return the next request for some partitions that are not at their end."""
+        self._asked |= {partition: self._next[partition] for partition in partitions}
+        chosen = [one for one in self.open_partitions if one in partitions]
+        request = self._request(chosen)
         assert request is not None, "not over"
         return request
 
@@ -169,10 +186,9 @@ class Fetching:
         if any(part.failure is not None for part in parts):
             return None
         self._asked.update((part.partition, part.next_offset) for part in parts)
-        return self._request()
+        return self._request(self._open_partitions(self._asked))
 
-    def _request(self) -> calls.Fetch | None:
-        partitions = self._open_partitions(self._asked)
+    def _request(self, partitions: list[int]) -> calls.Fetch | None:
         if not partitions:
             return None
         # Whoever comes first this time is last next time, so none is starved.
@@ -229,7 +245,7 @@ class Fetching:
         start = self._next[part.partition]
         end = self._end[part.partition]
         if part.failure is not None:
-            self._next[part.partition] = self._out_of_range(part, part.failure, start)
+            self._next[part.partition] = self._after_failure(part, part.failure, start)
             return []
         for gap_start, gap_end in part.gaps:
             self._report(part.partition, gap_start, gap_end, "cannot be read: bad checksum")
@@ -251,8 +267,12 @@ class Fetching:
             )
         ]
 
-    def _out_of_range(self, part: calls.FetchedPart, failure: calls.Failure, start: int) -> int:
+    def _after_failure(self, part: calls.FetchedPart, failure: calls.Failure, start: int) -> int:
+        """Return where to go on in a partition that was not read, or raise."""
         error = from_code(failure.code, failure.message)
+        if isinstance(error, MOVED):
+            self.moved[part.partition] = error
+            return start
         if not isinstance(error, OffsetOutOfRangeError):
             raise error
         if start > part.end_offset:

@@ -101,6 +101,9 @@ Step = list[Batch[OwnerType]] | calls.InitProducer | Pause | None
 class Outbox(Generic[OwnerType]):
     """The batches of one producer, and who it is. Times are those of one steady clock."""
 
+    backoff_s_max = BACKOFF_SECONDS_MAX
+    """The longest pause between two tries."""
+
     def __init__(
         self, *, acks: str, in_flight_max: int, on_settled: Callable[[OwnerType], None]
     ) -> None:
@@ -234,7 +237,7 @@ class Outbox(Generic[OwnerType]):
 
     def _pause(self, now: float) -> Pause:
         self._resume_at = now + self._backoff_s
-        self._backoff_s = min(self._backoff_s * 2, BACKOFF_SECONDS_MAX)
+        self._backoff_s = min(self._backoff_s * 2, self.backoff_s_max)
         return Pause(self._resume_at)
 
     @property
@@ -253,22 +256,34 @@ class Outbox(Generic[OwnerType]):
         """Return how long an answer may be waited for."""
         return min(max(batch.deadline for batch in batches) - now, ANSWER_SECONDS_MAX)
 
+    def node_of(self, batches: Sequence[Batch[OwnerType]]) -> str:
+        """Return no address: there is one broker."""
+        del batches
+        return ""
+
     def content(
         self, batches: Sequence[Batch[OwnerType]]
     ) -> tuple[calls.Produce, Sequence[Buffer]]:
         """Return the header and the payload of a request."""
+        parts, payload = self.packed(batches)
+        return self.header_of(batches, parts), payload
+
+    def packed(
+        self, batches: Sequence[Batch[OwnerType]]
+    ) -> tuple[list[calls.ProducePart], list[Buffer]]:
+        """Return batches as they travel, stamped."""
         parts: list[calls.ProducePart] = []
         payload: list[Buffer] = []
         for batch in batches:
             frames = self._frames(batch.part.packed, self._stamp(batch))
             parts.append(calls.ProducePart(batch.part.partition, sum(map(len, frames))))
             payload += frames
-        return self._produce(batches, parts), payload
+        return parts, payload
 
     def _frames(self, packed: Packed, stamp: ProducerStamp) -> Sequence[Buffer]:
         return (packed.frame(stamp),)
 
-    def _produce(
+    def header_of(
         self, batches: Sequence[Batch[OwnerType]], parts: list[calls.ProducePart]
     ) -> calls.Produce:
         """Return the header of a request."""
@@ -291,10 +306,16 @@ class Outbox(Generic[OwnerType]):
     def answered(self, batches: Sequence[Batch[OwnerType]], answer: Answer, now: float) -> None:
         """Take the reply to a request."""
         try:
-            produced = _produced(answer, len(batches))
+            produced = produced_of(answer, len(batches))
         except ProtocolError as error:
             self.failed(batches, error, now)
             return
+        self.took(batches, produced, now)
+
+    def took(
+        self, batches: Sequence[Batch[OwnerType]], produced: calls.Produced, now: float
+    ) -> None:
+        """Take what the broker said of each batch of a request."""
         self._in_flight.pop(batches[0].number, None)
         self._settle_all(batches, produced, now)
         self._after_reply(now, is_answered=True)
@@ -320,6 +341,10 @@ class Outbox(Generic[OwnerType]):
         except ProtocolError as error:
             self.not_introduced(error, now)
             return
+        self.become(identity)
+
+    def become(self, identity: calls.ProducerIdentity) -> None:
+        """Use an identity that the broker has given for what is not sent, or not there."""
         self._is_introducing = False
         self._identity = identity
         self._needs_new_life = False
@@ -449,7 +474,8 @@ class Outbox(Generic[OwnerType]):
         self.on_change()
 
 
-def _produced(answer: Answer, count: int) -> calls.Produced:
+def produced_of(answer: Answer, count: int) -> calls.Produced:
+    """Return what a reply tells of so many batches, or raise a ProtocolError."""
     try:
         produced = _decode_produced(answer.header)
     except HEADER_FAULTS:

@@ -79,15 +79,16 @@ class TxOutbox(Outbox[OwnerType]):
     def _must_renew(self) -> bool:
         return False
 
-    def _produce(
+    def header_of(
         self, batches: Sequence[Batch[OwnerType]], parts: list[calls.ProducePart]
     ) -> calls.Produce:
+        """Return the header of a request: in a transaction it says which."""
         assert self._identity is not None, "identified before sending"
         packed = batches[0].part.packed
         assert isinstance(packed, PackedBatch), "transactions are published in batches"
         mine, number = self._identity, packed.fields.transaction
         if not number:
-            return super()._produce(batches, parts)
+            return super().header_of(batches, parts)
         last = None
         if self._ending is not None and batches is self._last:
             elsewhere, token = self._ending

@@ -10,18 +10,19 @@ from time import time_ns
 from goqueue.base.errors import GoQueueError
 from goqueue.base.units import NS_PER_MS
 from goqueue.client.producer.gatherer import Gatherer
+from goqueue.client.producer.outboxes import tx_outbox_for
 from goqueue.client.producer.single import Sent
-from goqueue.client.protocol.tx_outbox import TxOutbox
+from goqueue.client.protocol.sending import TxSending
 from goqueue.wire.calls import ProducerIdentity
 
 
 class TxGatherer(Gatherer):
     """Gathers messages of transactions for one topic."""
 
-    outbox_type = TxOutbox[Sent]
+    make_outbox = staticmethod(tx_outbox_for)
     linger_ms_min = 50
     """A pile waits at least so long for the commit, which is what gets messages out."""
-    _outbox: TxOutbox[Sent]
+    _outbox: TxSending[Sent]
 
     def open(self, transaction: int, identity: ProducerIdentity) -> None:
         """Take messages, which belong to a transaction of somebody."""
