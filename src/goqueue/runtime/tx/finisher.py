@@ -5,24 +5,21 @@ succeeds, because the outcome stands.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from functools import partial
 from typing import Final
 
 from goqueue.base.errors import GoQueueError
-from goqueue.base.ids import TopicName
 from goqueue.core.tx.events import Confirmed, Told
 from goqueue.core.tx.producer import COMMIT, TxProducer
 from goqueue.core.tx.states import PREPARED, TxState
 from goqueue.observability.events import LogEvent
 from goqueue.observability.logging import get_logger
 from goqueue.observability.tx_metrics import TxMetrics
-from goqueue.runtime.clock import Clock
-from goqueue.runtime.log.topic import Topic
 from goqueue.runtime.machine import unawaited
-from goqueue.runtime.queue.consume import Consumption
 from goqueue.runtime.tx.hosted_producer import HostedTxProducer
-from goqueue.runtime.tx.markers import End, MarkerWriter, Sync, begin_all
+from goqueue.runtime.tx.markers import End, all_synced, begin_all
+from goqueue.runtime.tx.participants import Participants
 from goqueue.runtime.tx.roster import Roster
 
 RETRY_SECONDS: Final = 1.0
@@ -38,19 +35,12 @@ class TxFinisher:
 
     def __init__(
         self,
-        topics: Mapping[TopicName, Topic],
-        consume: Consumption,
+        participants: Participants,
         roster: Roster,
-        clock: Clock,
         metrics: TxMetrics,
-        *,
-        make_room: Callable[[], bool],
     ) -> None:
-        self._topics = topics
+        self._participants = participants
         self._roster = roster
-        self._consume = consume
-        self.teller = MarkerWriter(topics, consume, clock, make_room=make_room)
-        self._clock = clock
         self._metrics = metrics
         self.is_stopped = False
         self._told: dict[str, HostedTxProducer] = {}
@@ -60,24 +50,6 @@ class TxFinisher:
         return f"<TxFinisher: {len(self._told)} to finish>"
 
     # Carrying out.
-
-    def unproven(self, producer: TxProducer) -> list[tuple[str, int, int]]:
-        """Return the last message in each partition where it is not committed yet."""
-        found: list[tuple[str, int, int]] = []
-        for partition in self.teller.partitions(producer.partitions):
-            last = partition.queue.tx.last_offset_of(producer.number)
-            if last is not None and last >= partition.committed_offset:
-                found.append((*partition.name, last))
-        return found
-
-    async def stored(self, producer: TxProducer) -> None:
-        """Return when all messages of the open transaction that are in the log are on the disk."""
-        await _all_synced(begin_all(self._syncs(self.unproven(producer))))
-
-    def count(self, producer: TxProducer) -> int:
-        """Return how many messages of the open transaction are in the log."""
-        partitions = self.teller.partitions(producer.partitions)
-        return sum(partition.queue.tx.count(producer.number) for partition in partitions)
 
     async def carry_out(self, hosted: HostedTxProducer) -> None:
         """Announce the end everywhere, also when the caller is gone meanwhile.
@@ -93,8 +65,9 @@ class TxFinisher:
             try:
                 if producer.state in PREPARED and not producer.is_told:
                     await self._be_sure(hosted)
-                    if producer.outcome() == COMMIT and not producer.adopted:
-                        await self.teller.enqueue(End.latest(producer))
+                    is_simple = self._participants.are_here and not producer.adopted
+                    if producer.outcome() == COMMIT and is_simple:
+                        await self._participants.enqueue(End.latest(producer))
                         producer.apply(Told())
                         self.finish_soon(hosted)
                     else:
@@ -108,7 +81,8 @@ class TxFinisher:
 
     def ask(self, hosted: HostedTxProducer) -> None:
         """Ask the disks for a decision just written and all it is about, in their next round."""
-        hosted.asked = begin_all([hosted.durable, *self._syncs(hosted.producer.ends)])
+        syncs = self._participants.syncs(hosted.producer.ends)
+        hosted.asked = begin_all([hosted.durable, *syncs])
         for sync in hosted.asked:
             unawaited(sync)
 
@@ -119,7 +93,7 @@ class TxFinisher:
             self.ask(hosted)
         asked, hosted.asked = hosted.asked, []
         try:
-            await _all_synced(asked)
+            await all_synced(asked)
         except GoQueueError:
             if not producer.ends:
                 raise
@@ -158,12 +132,15 @@ class TxFinisher:
 
         That the latest is complete says the same of all before it.
         """
-        ends = [*unfinished_ends(hosted.producer), End.latest(hosted.producer)]
-        self.teller.tell(*ends)
-        # An adopter is done only when its children are: it tells them all again until then.
-        if not hosted.producer.adopted:
-            hosted.producer.apply(Told())
-        await _all_synced(self.teller.waits(*ends))
+        producer = hosted.producer
+
+        def told() -> None:
+            # An adopter is done only when its children are: it tells them all again until then.
+            if not producer.adopted:
+                producer.apply(Told())
+
+        ends = [*unfinished_ends(producer), End.latest(producer)]
+        await self._participants.deliver(hosted, ends, told)
 
     # Confirming that the end is durable everywhere.
 
@@ -175,8 +152,7 @@ class TxFinisher:
             ends.append(End.latest(producer))
         if not ends:
             return
-        self.teller.tell(*ends)
-        await _all_synced(self.teller.waits(*ends))
+        await self._participants.deliver(hosted, ends, _nothing)
         hosted.commit(producer.complete(ends[-1].control.number).events)
 
     async def finish_group(self, group: str) -> None:
@@ -275,10 +251,6 @@ class TxFinisher:
         hosted.ending_error = error
         self.carry_out_later(hosted)
 
-    def _syncs(self, ends: Iterable[tuple[str, int, int]]) -> list[Sync]:
-        places = [(topic, number) for topic, number, _ in ends]
-        return [partition.committed for partition in self.teller.partitions(places)]
-
 
 def unfinished_ends(producer: TxProducer) -> list[End]:
     """Return the ends of earlier commits that may not be durable everywhere."""
@@ -306,13 +278,5 @@ async def _all_of(waits: Sequence[Awaitable[None]]) -> None:
             raise result
 
 
-async def _all_synced(syncs: Sequence[asyncio.Future[None]]) -> None:
-    """Wait for every sync, then raise the first failure."""
-    failure: GoQueueError | None = None
-    for sync in syncs:
-        try:
-            await sync
-        except GoQueueError as error:
-            failure = failure or error
-    if failure is not None:
-        raise failure
+def _nothing() -> None:
+    """Take note of nothing."""

@@ -1,6 +1,7 @@
-"""Telling of the end of transactions: a control frame in every partition, the acks of groups.
+"""The participants of transactions that are in this process: partitions, and ledgers of groups.
 
-Those who know already are not told again, so that everything may be told twice.
+The end of a transaction is a control frame in every partition and a change in every ledger that
+holds something for it. Those that have it already get nothing, so everything may be told twice.
 """
 
 import asyncio
@@ -20,6 +21,7 @@ from goqueue.runtime.clock import Clock
 from goqueue.runtime.log.partition import Partition
 from goqueue.runtime.log.topic import Topic
 from goqueue.runtime.queue.consume import Consumption
+from goqueue.runtime.tx.hosted_producer import HostedTxProducer
 
 Sync = Callable[[], asyncio.Future[None]]
 
@@ -34,6 +36,18 @@ def begin_all(syncs: Iterable[Sync]) -> list[asyncio.Future[None]]:
             begun.append(asyncio.get_running_loop().create_future())
             begun[-1].set_exception(error)
     return begun
+
+
+async def all_synced(syncs: Sequence[asyncio.Future[None]]) -> None:
+    """Wait for every sync, then raise the first failure."""
+    failure: GoQueueError | None = None
+    for sync in syncs:
+        try:
+            await sync
+        except GoQueueError as error:
+            failure = failure or error
+    if failure is not None:
+        raise failure
 
 
 class End(NamedTuple):
@@ -62,6 +76,8 @@ class End(NamedTuple):
 class MarkerWriter:
     """Tells partitions and groups, at once or together with others."""
 
+    are_here = True
+
     def __init__(
         self,
         topics: Mapping[TopicName, Topic],
@@ -78,6 +94,42 @@ class MarkerWriter:
 
     def __repr__(self) -> str:
         return f"<MarkerWriter with {len(self._waiting)} to tell of>"
+
+    # What they have of a transaction.
+
+    def count(self, producer: TxProducer) -> int | None:
+        """Return how many messages of the open transaction are in the log."""
+        partitions = self.partitions(producer.partitions)
+        return sum(partition.queue.tx.count(producer.number) for partition in partitions)
+
+    def unproven(self, producer: TxProducer) -> list[tuple[str, int, int]]:
+        """Return the last message in each partition where it is not committed yet."""
+        found: list[tuple[str, int, int]] = []
+        for partition in self.partitions(producer.partitions):
+            last = partition.queue.tx.last_offset_of(producer.number)
+            if last is not None and last >= partition.committed_offset:
+                found.append((*partition.name, last))
+        return found
+
+    async def stored(self, hosted: HostedTxProducer) -> None:
+        """Return when all messages of the open transaction that are in the log are on the disk."""
+        await all_synced(begin_all(self.syncs(self.unproven(hosted.producer))))
+
+    def syncs(self, ends: Iterable[tuple[str, int, int]]) -> list[Sync]:
+        """Return what syncs the partitions of messages."""
+        places = [(topic, number) for topic, number, _ in ends]
+        return [partition.committed for partition in self.partitions(places)]
+
+    # How it ended.
+
+    async def deliver(
+        self, hosted: HostedTxProducer, ends: Sequence[End], told: Callable[[], None]
+    ) -> None:
+        """Write all markers, call back, and return when they are durable."""
+        del hosted
+        self.tell(*ends)
+        told()
+        await all_synced(self.waits(*ends))
 
     def tell(self, *ends: End) -> None:
         """Write all markers now; raise the first failure once the others are written."""

@@ -18,9 +18,9 @@ from goqueue.runtime.clock import Clock
 from goqueue.runtime.log.partition import Partition
 from goqueue.runtime.log.topic import Topic
 from goqueue.runtime.queue.consume import Consumption
-from goqueue.runtime.tx.finisher import TxFinisher, unfinished_ends
+from goqueue.runtime.tx.finisher import unfinished_ends
 from goqueue.runtime.tx.hosted_producer import HostedTxProducer
-from goqueue.runtime.tx.markers import End
+from goqueue.runtime.tx.markers import End, MarkerWriter
 from goqueue.runtime.tx.roster import Roster
 
 log = get_logger("goqueue.transactions")
@@ -34,13 +34,13 @@ class Strays:
         topics: Mapping[TopicName, Topic],
         consume: Consumption,
         roster: Roster,
-        endings: TxFinisher,
+        teller: MarkerWriter,
         clock: Clock,
     ) -> None:
         self._topics = topics
         self._consume = consume
         self._roster = roster
-        self._teller = endings.teller
+        self._teller = teller
         self._clock = clock
         self.are_left = False
         """An orphan may be there, or could not be aborted: it is to be looked for."""

@@ -43,6 +43,8 @@ from goqueue.runtime.queue.consume import Consumption
 from goqueue.runtime.queue.settlements import Settlement
 from goqueue.runtime.tx.finisher import TxFinisher
 from goqueue.runtime.tx.hosted_producer import HostedTxProducer
+from goqueue.runtime.tx.markers import MarkerWriter
+from goqueue.runtime.tx.participants import Participants
 from goqueue.runtime.tx.producer_sessions import Life, ProducerSessions
 from goqueue.runtime.tx.roster import Roster
 from goqueue.runtime.tx.strays import Strays
@@ -84,10 +86,10 @@ class Transactions:
         self.metrics = metrics
         self._number = number
         self._roster = Roster(state, producers)
-        self._endings = TxFinisher(
-            topics, consume, self._roster, clock, metrics, make_room=state.make_room
-        )
-        self._strays = Strays(topics, consume, self._roster, self._endings, clock)
+        here = MarkerWriter(topics, consume, clock, make_room=state.make_room)
+        self._participants: Participants = here
+        self._endings = TxFinisher(self._participants, self._roster, metrics)
+        self._strays = Strays(topics, consume, self._roster, here, clock)
         self._sweep = TxSweep(self._roster, self._endings, self._strays, clock, metrics)
         consume.before_reset = self._endings.finish_group
         self._lives = ProducerSessions(self._roster, self._endings, producers, clock)
@@ -304,7 +306,7 @@ class Transactions:
             # A request of a broken connection is waited for: who sent it has gone on without it.
             await hosted.published()
             # Also where acks do not wait for the disk: its adopter relies on all of it.
-            await self._endings.stored(hosted.producer)
+            await self._participants.stored(hosted)
             is_stored, decision = True, hosted.producer.detach(who)
         hosted.commit(decision.events)
         if decision.events:
@@ -341,9 +343,9 @@ class Transactions:
             elif hosted.publishing:
                 raise InvalidTransactionStateError(STILL_PUBLISHING)
             if hosted.has_open(who.number or number):
-                if messages is not None and self._endings.count(producer) != messages:
+                if messages is not None and self._participants.count(producer) != messages:
                     return False
-                ends = self._endings.unproven(producer)
+                ends = self._participants.unproven(producer)
         await self._decide(hosted, producer.prepare(who, outcome, token=token, ends=ends))
         if producer.number == number and producer.outcome() != outcome:
             raise StorageFailedError("the transaction was aborted: not all of it could be stored")
