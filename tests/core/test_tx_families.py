@@ -2,12 +2,11 @@
 
 import pytest
 
-from goqueue.base.cluster_limits import ID_BLOCK, ID_OWNERS_MAX
+from goqueue.base.cluster_limits import ID_BLOCK, ID_OWNERS_MAX, PLAIN_PRODUCERS_OWNER
 from goqueue.core.cluster import commands
 from goqueue.core.cluster.blocks import allocate
 from goqueue.core.cluster.image import ClusterImage
 from goqueue.core.producers.id_blocks import (
-    PLAIN_OWNER,
     PRODUCER_IDS,
     is_transactional,
     owner_of,
@@ -30,7 +29,7 @@ def test_other_ids_are_their_own_home() -> None:
     assert home_of("billing.task") == "billing.task"
 
 
-@pytest.mark.parametrize("owner", [0, 1, 7, PLAIN_OWNER])
+@pytest.mark.parametrize("owner", [0, 1, 7, PLAIN_PRODUCERS_OWNER])
 def test_every_id_of_a_block_names_its_owner(owner: int) -> None:
     """Also those of later blocks; the metadata of a cluster gives them out so."""
     image = ClusterImage()
@@ -42,5 +41,5 @@ def test_every_id_of_a_block_names_its_owner(owner: int) -> None:
         first, count = decision.reply.first, decision.reply.count
         assert count == ID_BLOCK
         assert {owner_of(number) for number in range(first, first + count)} == {owner}
-        assert is_transactional(first) == (owner != PLAIN_OWNER)
+        assert is_transactional(first) == (owner != PLAIN_PRODUCERS_OWNER)
     assert owner < ID_OWNERS_MAX

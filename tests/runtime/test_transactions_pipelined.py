@@ -25,7 +25,7 @@ from goqueue.runtime import broker as broker_module
 from goqueue.runtime import state_records
 from goqueue.runtime.log.published import Published
 from goqueue.runtime.tx import finisher as tx_endings
-from goqueue.runtime.tx import transactions
+from goqueue.runtime.tx import tx_entry
 from goqueue.runtime.tx.transactions import Last, Transactions
 from goqueue.testing.disk import CrashError
 from tests.runtime.grants import PUBLISHING
@@ -41,7 +41,7 @@ ENTRIES = 2
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broker_module, "STATE_PARTITIONS", 1)
     monkeypatch.setattr(broker_module, "TX_STATE_PARTITIONS", 1)
-    monkeypatch.setattr(transactions, "UNFINISHED_MAX", 3)
+    monkeypatch.setattr(tx_entry, "UNFINISHED_MAX", 3)
     monkeypatch.setattr(state_records, "SLOTS", 7)
 
 

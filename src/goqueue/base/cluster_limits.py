@@ -75,6 +75,12 @@ ID_BLOCK: Final = 1_000
 ID_OWNERS_MAX: Final = 64
 """Partitions that may own ids of one kind: the number of a block names its owner."""
 
+PLAIN_PRODUCERS_OWNER: Final = ID_OWNERS_MAX - 1
+"""Whose blocks the ids of producers without transactions are of: no partition has this number."""
+
+TX_COORDINATORS: Final = 8
+"""Partitions of ``__transactions`` in a cluster: so many nodes can share the coordinators."""
+
 ID_KINDS_MAX: Final = 16
 """Kinds of ids given out in blocks."""
 
@@ -102,6 +108,9 @@ REPLICA_LAG_MS: Final = 10 * SECOND_MS
 LEADER_EPOCHS_MAX: Final = 10_000
 """Epochs remembered of one log; beyond, the oldest are forgotten, and a follower that ended in one
 of those copies the log again."""
+
+TX_PLACES_MAX: Final = 1_000
+"""Places of a transaction that one request between nodes names; more are named by the next one."""
 
 RAFT_ENTRY_BYTES_MAX: Final = 1 * MiB
 """Largest proposal to the quorum; the move of 33,000 partitions takes a third of it."""
@@ -141,10 +150,12 @@ RAFT_ENTRIES_KEPT: Final = 1_000
 
 assert 2 * REPLICAS_MAX < 2**6, "the union of old and new replicas fits the bits of an int"
 assert REPLICATION_FACTOR <= REPLICAS_MAX <= NODES_MAX
+assert TX_COORDINATORS < PLAIN_PRODUCERS_OWNER, "each coordinator of transactions has its blocks"
 assert CHANGES_PER_EVENT_MAX <= CLUSTER_PARTITIONS_MAX
 assert PARTITIONS_MAX <= CLUSTER_PARTITIONS_MAX
 assert 2 * REPLICA_WAIT_MS < REPLICA_LAG_MS, "an idle follower is heard of in time"
 assert REPLICA_PARTS_MAX * (NAME_CHARACTERS_MAX + 100) < REQUEST_HEADER_BYTES_MAX
+assert TX_PLACES_MAX * (2 * NAME_CHARACTERS_MAX + 100) < REQUEST_HEADER_BYTES_MAX
 assert REPLICA_SHARE_BYTES_MIN < FETCH_BYTES_MAX
 assert RAFT_ENTRY_BYTES_MAX + 64 * KiB < JOURNAL_RECORD_BYTES_MAX
 assert RAFT_SNAPSHOT_BYTES_MAX + 1 * MiB < RAFT_MESSAGE_BYTES_MAX < REQUEST_BYTES_MAX

@@ -52,10 +52,10 @@ from goqueue.runtime.topic_changes import TopicChanges
 from goqueue.runtime.topology import Topology
 from goqueue.runtime.tracing.tracing import Tracing
 from goqueue.runtime.tx.transactions import Transactions
+from goqueue.runtime.tx.tx_link import TX_TOPIC
 from goqueue.storage.data_format import check_format, write_format
 from goqueue.storage.disk import Disk
 
-TX_TOPIC: Final = "__transactions"
 TX_STATE_PARTITIONS: Final = 2
 TX_SNAPSHOT_BYTES_MIN: Final = 4 * KiB
 """A producer's state is small, and a start keeps what came behind it of all of them in memory."""
@@ -77,8 +77,7 @@ class Broker:
     ) -> None:
         self.config, self.topology, self._sync_pool = config, topology, sync_pool
         self.clock: Clock = clock or SystemClock()
-        self.metrics = Metrics()
-        self.started_ms = 0
+        self.metrics, self.started_ms = Metrics(), 0
         self._disk = disk
         self._journal = MetaJournal(disk)
         self.producer_ids = ProducerIds(self._journal)
@@ -123,6 +122,7 @@ class Broker:
             self.producer_ids,
             clock=self.clock,
             metrics=TxMetrics(self.metrics),
+            topology=topology,
         )
         self.delays = Delays(self.topic, self._topics, self.state, self.clock)
         self.schedules = Schedules(self.state, self.topic, clock=self.clock, metrics=self.metrics)

@@ -6,7 +6,8 @@ from goqueue.base.deeds import Deed
 from goqueue.base.grant import Grant
 from goqueue.base.ids import Offset, TopicName
 from goqueue.core.tx.producer import ABORT, COMMIT, Identity, TxProducer
-from goqueue.runtime.broker import TX_TOPIC, Broker
+from goqueue.runtime.broker import Broker
+from goqueue.runtime.tx.tx_link import TX_TOPIC
 from goqueue.service.gate import Gate
 from goqueue.service.settlements import place_of, settled_part, settlement_of
 from goqueue.service.verb import finding_verb, verb
@@ -61,6 +62,7 @@ class Transactions:
     @finding_verb(Deed.TX_HOLD)
     async def hold(self, grant: Grant, call: tx_calls.TxHold) -> queue_calls.Settled:
         """Let a transaction ack messages of a group."""
+        await self._transactions.learn_name(call.who.producer_id)
         self._admit(grant, call.who)
         self._gate.admit(grant.caller, Deed.SETTLE, (call.group,))
         settlements = [settlement_of(place, part) for place, part in enumerate(call.parts)]

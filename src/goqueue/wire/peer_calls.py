@@ -57,6 +57,7 @@ class PeerOperation(IntEnum):
     FORWARD = 123
     REPAIR = 124
     INTRODUCE = 125
+    TX_ASK = 135
 
 
 class PeerIdentity(Call, frozen=True):

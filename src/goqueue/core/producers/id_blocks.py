@@ -8,14 +8,10 @@ are of one kind: ids of two kinds may be the same numbers.
 
 from typing import Final
 
-from goqueue.base.cluster_limits import ID_BLOCK, ID_OWNERS_MAX
+from goqueue.base.cluster_limits import ID_BLOCK, ID_OWNERS_MAX, PLAIN_PRODUCERS_OWNER
 
 PRODUCER_IDS: Final = "producer"
 """The kind of the blocks of all producer ids."""
-PLAIN_OWNER: Final = ID_OWNERS_MAX - 1
-"""Owns the ids of producers without transactions."""
-TX_OWNERS_MAX: Final = PLAIN_OWNER
-"""Partitions of ``__transactions`` that can own ids."""
 
 
 def owner_of(number: int) -> int:
@@ -25,4 +21,4 @@ def owner_of(number: int) -> int:
 
 def is_transactional(producer_id: int) -> bool:
     """Return True if a producer has transactions, by its id alone."""
-    return owner_of(producer_id) != PLAIN_OWNER
+    return owner_of(producer_id) != PLAIN_PRODUCERS_OWNER

@@ -5,14 +5,18 @@ from typing import Final, NamedTuple
 
 from goqueue.base.errors import GoQueueError
 from goqueue.core.record.stamp import NO_STAMP, ProducerStamp
+from goqueue.runtime.log.partition import Partition
 from goqueue.runtime.log.published import Published
 
 
 class Ticket(NamedTuple):
-    """The transaction messages belong to, whose it is, and what raises when it is not open."""
+    """The transaction messages belong to, whose it is, and what raises when it is not open.
+
+    It is checked right before messages are appended, for their partition.
+    """
 
     number: int
-    check: Callable[[], object]
+    check: Callable[[Partition], object]
     stamp: ProducerStamp = NO_STAMP
 
 

@@ -330,7 +330,7 @@ class Topic:
         originals = target.ledger.judge_all(frames)
         if len(originals) < len(frames):
             # A repeat changes nothing, so it may come when its transaction is over.
-            ticket.check()
+            ticket.check(target)
         known = known_rows(originals, frames, number) if originals else ()
         if len(originals) == len(frames):
             return Published(

@@ -4,26 +4,34 @@ Shape: host of a decider (``runtime/machine.py``).
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any, TypeVar
 
 from goqueue.core.tx.events import AdoptedBy, Event
 from goqueue.core.tx.producer import Identity, TxProducer
 from goqueue.core.tx.states import TxState
-from goqueue.runtime.machine import MachineHost, StateJournal
+from goqueue.runtime.machine import MachineHost, StateJournal, unawaited
 
 KEY_PREFIX = "tx/"
+
+T = TypeVar("T")
 
 
 class HostedTxProducer:
     """A transactional id, and those who wait for the end of its transaction."""
 
     def __init__(
-        self, producer: TxProducer, state: StateJournal, busy: "dict[str, HostedTxProducer]"
+        self,
+        producer: TxProducer,
+        state: StateJournal,
+        busy: "dict[str, HostedTxProducer]",
+        *,
+        home: str,
     ) -> None:
         self.producer = producer
         self.host = MachineHost[Event](
-            state, KEY_PREFIX + producer.name, home=producer.name, machine=producer
+            state, KEY_PREFIX + producer.name, home=home, machine=producer
         )
         self._busy = busy
         self.ending: asyncio.Task[None] | None = None
@@ -76,7 +84,7 @@ class HostedTxProducer:
         else:
             self._busy.pop(self.producer.name, None)
 
-    def check_open(self, who: Identity) -> None:
+    def check_open(self, who: Identity, _partition: object = None) -> None:
         """Raise unless who speaks has this transaction open, here."""
         self.host.check()
         self.producer.check_open(who)
@@ -150,6 +158,22 @@ class HostedTxProducer:
         finally:
             self.host.waiters.unwatch(news)
         self.host.check()
+
+    async def while_hosted(self, work: Coroutine[Any, Any, T]) -> T:
+        """Return what some work returns; raise as soon as the producer is hosted elsewhere."""
+        task = unawaited(asyncio.get_running_loop().create_task(work))
+        try:
+            while not task.done():
+                self.host.check()
+                news = self.host.waiters.watch()
+                try:
+                    waits: list[asyncio.Future[Any]] = [task, news]
+                    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    self.host.waiters.unwatch(news)
+            return task.result()
+        finally:
+            task.cancel()
 
     # Belonging to another transaction.
 

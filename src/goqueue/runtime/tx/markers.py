@@ -7,7 +7,7 @@ holds something for it. Those that have it already get nothing, so everything ma
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from goqueue.base.errors import DiskFullError, GoQueueError, StorageFailedError
 from goqueue.base.ids import PartitionId, TopicName, TopicPartition
@@ -50,10 +50,27 @@ async def all_synced(syncs: Sequence[asyncio.Future[None]]) -> None:
         raise failure
 
 
+class Author(NamedTuple):
+    """Whose transaction ended: what its control frames say."""
+
+    name: str
+    producer_id: int = 0
+    epoch: int = 0
+
+    @classmethod
+    def of(cls, producer: TxProducer) -> "Author":
+        """Return the latest life of a producer."""
+        return cls(producer.name, producer.producer_id, producer.epoch)
+
+
+LOST: Final = Author("lost")
+"""Of transactions that no producer has open."""
+
+
 class End(NamedTuple):
     """One transaction that ended, and all who must hear of it."""
 
-    producer: TxProducer
+    author: Author
     control: Control
     partitions: Iterable[Place]
     offsets: Sequence[OffsetsAdded]
@@ -64,13 +81,14 @@ class End(NamedTuple):
         """Return the end of the latest transaction."""
         control = Control(producer.number, is_commit=producer.outcome() == COMMIT)
         places = list(producer.partitions)
-        return cls(producer, control, places, producer.offsets, producer.holds)
+        return cls(Author.of(producer), control, places, producer.offsets, producer.holds)
 
     @classmethod
     def before(cls, producer: TxProducer, ending: Ending) -> "End":
         """Return the end of an earlier one, which was committed."""
         control = Control(ending.number, is_commit=True)
-        return cls(producer, control, ending.partitions, ending.offsets, ending.holds)
+        author = Author.of(producer)
+        return cls(author, control, ending.partitions, ending.offsets, ending.holds)
 
 
 class MarkerWriter:
@@ -173,7 +191,7 @@ class MarkerWriter:
         failures: dict[int, GoQueueError] = {}
         # One for all partitions: where it lies is said when it is appended.
         told = dict.fromkeys(row for rows in rows_of.values() for row in rows)
-        frames = {row: (self._frame(ends[row]), ends[row].control) for row in told}
+        frames = {row: (self._frame(*ends[row][:2]), ends[row].control) for row in told}
         for partition, rows in rows_of.items():
             try:
                 self._end(partition, [frames[row] for row in rows])
@@ -199,10 +217,9 @@ class MarkerWriter:
             for offsets in end.offsets:
                 self._consume.settle_offsets(offsets.group, offsets.offsets)
 
-    def end_stray(self, partition: Partition, control: Control) -> None:
-        """Write the marker of a transaction that no producer has open."""
-        end = End(TxProducer("lost"), control, (), (), ())
-        self._end(partition, [(self._frame(end), control)])
+    def write(self, partition: Partition, control: Control, author: Author = LOST) -> None:
+        """Write the marker of one transaction in one partition."""
+        self._end(partition, [(self._frame(author, control), control)])
 
     def _end(self, partition: Partition, ends: Sequence[tuple[CheckedFrame, Control]]) -> None:
         """Write ends of transactions, on a full disk with the room that is kept for state."""
@@ -238,11 +255,11 @@ class MarkerWriter:
             if known is not None and number < len(known.partitions):
                 yield known.partitions[number]
 
-    def _frame(self, end: End) -> CheckedFrame:
+    def _frame(self, author: Author, control: Control) -> CheckedFrame:
         return control_frame(
-            end.control,
-            name=end.producer.name,
-            producer_id=end.producer.producer_id,
-            epoch=end.producer.epoch,
+            control,
+            name=author.name,
+            producer_id=author.producer_id,
+            epoch=author.epoch,
             timestamp_us=self._clock.now_ms() * US_PER_MS,
         )

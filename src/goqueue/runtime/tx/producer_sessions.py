@@ -20,6 +20,7 @@ from goqueue.runtime.clock import Clock
 from goqueue.runtime.log.producer_ids import ProducerIds
 from goqueue.runtime.tx.finisher import TxFinisher
 from goqueue.runtime.tx.roster import Roster
+from goqueue.runtime.tx.tx_ids import TxIds
 
 EPOCH_MAX: Final = 2**16 - 1
 
@@ -36,8 +37,15 @@ class ProducerSessions:
     """Begins them, one at a time for each id."""
 
     def __init__(
-        self, roster: Roster, endings: TxFinisher, identities: ProducerIds, clock: Clock
+        self,
+        roster: Roster,
+        endings: TxFinisher,
+        identities: ProducerIds,
+        clock: Clock,
+        *,
+        ids: TxIds | None = None,
     ) -> None:
+        self._ids = ids
         self._roster = roster
         self._endings = endings
         self._identities = identities
@@ -68,7 +76,9 @@ class ProducerSessions:
                 if who == hosted.renewed_from and producer.number == 0:
                     return Life(producer.stamp, producer.token)
                 producer.check_life(who)
-            stamp = self._next_life(producer)
+            # Nobody adds to what is about to be aborted, whatever becomes of this life.
+            producer.apply(Closing())
+            stamp = await self._next_life(producer)
             hosted.commit(producer.give_up("a newer instance").events)
             if producer.state in PREPARED:
                 await self._endings.carry_out(hosted)
@@ -90,9 +100,11 @@ class ProducerSessions:
         if self.is_stopped:
             raise ShuttingDownError("the broker is stopping")
 
-    def _next_life(self, producer: TxProducer) -> ProducerStamp:
-        # From here on nobody adds to what is about to be aborted, whatever becomes of this life.
-        producer.apply(Closing())
+    async def _next_life(self, producer: TxProducer) -> ProducerStamp:
+        if self._ids is not None:
+            coordinator = self._roster.partition_of(producer.name)
+            above = self._identities.identities.next_id
+            return await self._ids.next_life(producer, coordinator=coordinator, above=above)
         if producer.producer_id and producer.epoch < EPOCH_MAX:
             # A life that was begun and never told of leaves the id behind; another one will do.
             with contextlib.suppress(ProducerFencedError, UnknownProducerError):

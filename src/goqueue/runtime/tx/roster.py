@@ -3,23 +3,36 @@
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 
-from goqueue.base.errors import NotCoordinatorError, OverloadedError, UnknownProducerError
+from goqueue.base.errors import (
+    AdoptionRefusedError,
+    NotCoordinatorError,
+    OverloadedError,
+    UnknownProducerError,
+)
 from goqueue.base.limits import TX_PRODUCERS_MAX
+from goqueue.core.producers.id_blocks import owner_of
 from goqueue.core.tx.adoption import adopt
 from goqueue.core.tx.events import Event
+from goqueue.core.tx.families import TASK_MARK, home_of
 from goqueue.core.tx.producer import Identity, TxProducer
 from goqueue.core.tx.states import IDLE, PREPARED, TxState
 from goqueue.runtime.log.producer_ids import ProducerIds
-from goqueue.runtime.machine import StateJournal, homes_in
+from goqueue.runtime.machine import StateJournal
 from goqueue.runtime.tx.hosted_producer import KEY_PREFIX, HostedTxProducer
 
 
 class Roster:
     """Knows the producers. Who adopted whom follows from what the adopters stored."""
 
-    def __init__(self, state: StateJournal, identities: ProducerIds) -> None:
+    def __init__(
+        self, state: StateJournal, identities: ProducerIds, *, is_apart: bool = False
+    ) -> None:
         self._state = state
         self._identities = identities
+        self._is_apart = is_apart
+        """In a cluster each state partition stands for itself: it has whole families, and the id
+        of a producer says which one knows it."""
+        self._loaded: set[int] = set()
         self._hosted: dict[str, HostedTxProducer] = {}
         self._names: dict[int, str] = {}
         self.busy: dict[str, HostedTxProducer] = {}
@@ -38,6 +51,7 @@ class Roster:
 
     def load(self, partition: int) -> list[HostedTxProducer]:
         """Bring back the producers of a state partition."""
+        self._loaded.add(partition)
         loaded: list[HostedTxProducer] = []
         for key in self._state.keys(KEY_PREFIX, partition):
             hosted = self._host(key.removeprefix(KEY_PREFIX))
@@ -51,24 +65,43 @@ class Roster:
 
     def unload(self, partition: int) -> list[HostedTxProducer]:
         """Let go of the producers of a state partition; that they are transactional stays known."""
-        gone = [self._hosted.pop(one) for one in [*homes_in(self._state, partition, self._hosted)]]
+        self._loaded.discard(partition)
+        gone = self.hosted_in(partition)
         for hosted in gone:
+            del self._hosted[hosted.producer.name]
             hosted.close()
         return gone
 
     def _host(self, name: str) -> HostedTxProducer:
-        hosted = HostedTxProducer(TxProducer(name), self._state, self.busy)
+        home = self._home(name)
+        hosted = HostedTxProducer(TxProducer(name), self._state, self.busy, home=home)
         self._hosted[name] = hosted
         return hosted
 
+    def _home(self, name: str) -> str:
+        """Return what decides where the state of an id lies."""
+        return home_of(name) if self._is_apart else name
+
+    def partition_of(self, name: str) -> int:
+        """Return which state partition knows an id."""
+        return self._state.partition_of(self._home(name))
+
+    def hosted_in(self, partition: int) -> list[HostedTxProducer]:
+        """Return the producers of a state partition."""
+        return [one for one in self if self.partition_of(one.producer.name) == partition]
+
+    def is_loaded(self, partition: int) -> bool:
+        """Return True if the producers of a state partition are here."""
+        return partition in self._loaded
+
     @property
     def is_whole(self) -> bool:
-        """Return True if every producer there is is here."""
-        return self._state.is_whole
+        """Return True if every producer is here that one here may have to do with."""
+        return self._is_apart or self._state.is_whole
 
     def check_whole(self) -> None:
-        """Raise unless every producer there is is here."""
-        if not self._state.is_whole:
+        """Raise unless every producer is here that one here may have to do with."""
+        if not self.is_whole:
             raise NotCoordinatorError("not all transactions are loaded here; ask again")
 
     # Producers.
@@ -77,7 +110,7 @@ class Roster:
         """Return a producer by its transactional id, or raise."""
         hosted = self._hosted.get(name)
         if hosted is None:
-            self._state.check(name)
+            self._state.check(self._home(name))
             raise UnknownProducerError(f"no producer has the transactional id {name[:249]!a}")
         self._check_adopter(hosted)
         return hosted
@@ -86,11 +119,18 @@ class Roster:
         """Return the producer who speaks, or raise."""
         hosted = self._of(who)
         if hosted is None:
-            self.check_whole()
+            self._check_place_of(who)
         if hosted is None or (name is not None and name != hosted.producer.name):
             raise UnknownProducerError(f"producer {who.producer_id} is not transactional here")
         self._check_adopter(hosted)
         return hosted
+
+    def _check_place_of(self, who: Identity) -> None:
+        """Raise unless who speaks would be known here."""
+        if not self._is_apart:
+            self.check_whole()
+        elif not self.is_loaded(owner_of(who.producer_id)):
+            raise NotCoordinatorError("the producer is coordinated elsewhere; ask again")
 
     def _check_adopter(self, hosted: HostedTxProducer) -> None:
         """Raise if a detached transaction may belong to an adopter that is not loaded here."""
@@ -103,7 +143,7 @@ class Roster:
         if hosted is None:
             if len(self._hosted) >= TX_PRODUCERS_MAX:
                 raise OverloadedError(f"there are {TX_PRODUCERS_MAX} transactional ids")
-            self._state.check(name)
+            self._state.check(self._home(name))
             hosted = self._host(name)
         self._check_adopter(hosted)
         return hosted
@@ -146,6 +186,8 @@ class Roster:
         """Let transactions end as another one does, or raise with nothing changed."""
         self.check_whole()
         wanted = [(identity, self._of(identity)) for identity in children]
+        if self._is_apart:
+            self._check_family(hosted, [identity for identity, child in wanted if child is None])
         decision = adopt(
             hosted.producer,
             who,
@@ -156,10 +198,21 @@ class Roster:
             assert child is not None, "an unknown one is refused"
             child.give_to(hosted.producer.name)
 
+    def _check_family(self, hosted: HostedTxProducer, unknown: Sequence[Identity]) -> None:
+        """Say what is wrong with those that another coordinator knows."""
+        name = hosted.producer.name
+        home = self.partition_of(name)
+        for identity in unknown:
+            if owner_of(identity.producer_id) != home:
+                raise AdoptionRefusedError(
+                    f"producer {identity.producer_id} has another coordinator than {name}: in a"
+                    f" cluster ids of what it adopts begin with {home_of(name)}{TASK_MARK}"
+                )
+
     def children_of(self, hosted: HostedTxProducer) -> list[HostedTxProducer]:
         """Return those whose transactions a producer has adopted, and who did not go on since."""
         for child in hosted.producer.adopted.values():
-            self._state.check(child.name)
+            self._state.check(self._home(child.name))
         return self._children_here(hosted)
 
     def _children_here(self, hosted: HostedTxProducer) -> list[HostedTxProducer]:

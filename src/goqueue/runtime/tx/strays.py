@@ -131,7 +131,7 @@ class Strays:
             first_offset=partition.queue.tx.first_offset_of(number),
             messages=partition.queue.tx.count(number),
         )
-        self._teller.end_stray(partition, Control(number, is_commit=is_commit))
+        self._teller.write(partition, Control(number, is_commit=is_commit))
 
     def _abort_stray_holds(self, known: Mapping[int, HostedTxProducer]) -> None:
         for ledger in self._consume.ledgers:

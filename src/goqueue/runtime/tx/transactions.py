@@ -21,14 +21,10 @@ from goqueue.base.errors import (
 from goqueue.base.fast_path import fast_path
 from goqueue.base.grant import Grant
 from goqueue.base.ids import Offset, TopicName, TopicPartition
-from goqueue.base.limits import (
-    TX_TIMEOUT_MS,
-)
+from goqueue.base.limits import TX_TIMEOUT_MS
 from goqueue.core.decision import Decision
-from goqueue.core.delivery import settle
-from goqueue.core.delivery.settle import Claim, Settled
+from goqueue.core.delivery.settle import Settled
 from goqueue.core.tx.events import Event, Place
-from goqueue.core.tx.numbers import number_after
 from goqueue.core.tx.producer import COMMIT, Identity, TxProducer
 from goqueue.core.tx.states import PREPARED, TxState
 from goqueue.observability.logging import get_logger
@@ -41,7 +37,11 @@ from goqueue.runtime.log.topic import Topic
 from goqueue.runtime.machine import StateJournal, unawaited
 from goqueue.runtime.queue.consume import Consumption
 from goqueue.runtime.queue.settlements import Settlement
+from goqueue.runtime.topology import Topology
+from goqueue.runtime.tx.clustered import TxCluster
+from goqueue.runtime.tx.coordinator_calls import CoordinatorCalls
 from goqueue.runtime.tx.finisher import TxFinisher
+from goqueue.runtime.tx.holds import hold_all
 from goqueue.runtime.tx.hosted_producer import HostedTxProducer
 from goqueue.runtime.tx.markers import MarkerWriter
 from goqueue.runtime.tx.participants import Participants
@@ -49,9 +49,8 @@ from goqueue.runtime.tx.producer_sessions import Life, ProducerSessions
 from goqueue.runtime.tx.roster import Roster
 from goqueue.runtime.tx.strays import Strays
 from goqueue.runtime.tx.sweep import TxSweep
+from goqueue.runtime.tx.tx_entry import TxEntry
 
-UNFINISHED_MAX: Final = 64
-"""So many commits of a producer wait for the disks before its next transaction does."""
 STILL_PUBLISHING: Final = (
     "messages of the transaction are still being published; wait for their acks"
 )
@@ -79,20 +78,34 @@ class Transactions:
         clock: Clock,
         metrics: TxMetrics,
         number: Callable[[], int] = lambda: secrets.randbits(63) | 1,
+        topology: Topology | None = None,
     ) -> None:
         self._topics = topics
         self._consume = consume
         self._clock = clock
         self.metrics = metrics
-        self._number = number
-        self._roster = Roster(state, producers)
+        self._roster = Roster(state, producers, is_apart=topology is not None)
         here = MarkerWriter(topics, consume, clock, make_room=state.make_room)
+        home = self._roster.partition_of
+        self.cluster: TxCluster | None = None
+        """What others are asked and answered, on a node of a cluster."""
         self._participants: Participants = here
+        if topology is not None:
+            self.cluster = TxCluster(topology, topics, consume, clock, writer=here, home=home)
+            self._participants = self.cluster.participants
         self._endings = TxFinisher(self._participants, self._roster, metrics)
         self._strays = Strays(topics, consume, self._roster, here, clock)
         self._sweep = TxSweep(self._roster, self._endings, self._strays, clock, metrics)
+        self._entry = TxEntry(self._roster, self._endings, clock, metrics, number)
+        ids = None if self.cluster is None else self.cluster.ids
+        self._lives = ProducerSessions(self._roster, self._endings, producers, clock, ids=ids)
+        self.begin, self._enter = self._entry.begin, self._entry.enter
         consume.before_reset = self._endings.finish_group
-        self._lives = ProducerSessions(self._roster, self._endings, producers, clock)
+        if self.cluster is not None:
+            link = self.cluster.link
+            calls = CoordinatorCalls(self._roster, self._endings, self._entry, link=link)
+            self.cluster.serve(calls)
+            consume.before_reset = self.cluster.finish_group
 
     def __repr__(self) -> str:
         return f"<Transactions of {len(self._roster)} producers>"
@@ -110,24 +123,32 @@ class Transactions:
             hosted.start_clock(now_ms)
             if hosted.producer.state in PREPARED or hosted.producer.unfinished:
                 self._endings.carry_out_later(hosted, pause_seconds=0)
-        # What producers here have in the logs and was not written is found by the next sweep.
-        self._strays.are_left = True
+        self.look_for_strays()
 
     def unload(self, partition: int) -> list[asyncio.Task[None]]:
         """Let go of the producers of a state partition; return what is to be waited for."""
         return self._endings.drop(self._roster.unload(partition))
 
     def recover(self) -> None:
-        """Tell of what was decided and end what nobody decided, before anybody is served."""
-        self._strays.recover()
+        """Tell of what was decided and end what nobody decided, before anybody is served.
+
+        In a cluster those who are to be told are not here yet.
+        """
+        if self.cluster is None:
+            self._strays.recover()
 
     def look_for_strays(self) -> None:
-        """Look at the next sweep for what belongs to no transaction that is known."""
-        self._strays.are_left = True
+        """Look at the next sweep for what the coordinator did not hear of.
+
+        In a cluster it hears of everything first.
+        """
+        self._strays.are_left = self.cluster is None
 
     def start(self) -> None:
         """Watch the time."""
         self._sweep.start()
+        if self.cluster is not None:
+            self.cluster.start()
 
     def sweep(self) -> None:
         """Look at the time now."""
@@ -136,6 +157,8 @@ class Transactions:
     async def stop(self) -> None:
         """End."""
         self._lives.is_stopped = True
+        if self.cluster is not None:
+            await self.cluster.stop()
         await self._endings.stop()
         tasks = [hosted.ending for hosted in self._roster if hosted.ending is not None]
         for hosted in self._roster:
@@ -152,42 +175,6 @@ class Transactions:
     ) -> Life:
         """Begin a life of an id: earlier ones are fenced, and what they left open is aborted."""
         return await self._lives.init(name, timeout_ms=timeout_ms, who=who)
-
-    async def begin(self, who: Identity, name: str | None = None) -> int:
-        """Begin a transaction; return its number."""
-        hosted = await self._find_rested(who, name)
-        number = self._number()
-        self._begin(hosted, who, number)
-        return number
-
-    def _begin(
-        self, hosted: HostedTxProducer, who: Identity, number: int, places: Sequence[Place] = ()
-    ) -> None:
-        at_ms = self._clock.now_ms()
-        decision = hosted.producer.begin(who, number=number, at_ms=at_ms, places=places)
-        # With messages it is one record with what follows; a start would begin it again from them.
-        (hosted.commit_later if places else hosted.commit)(decision.events)
-        hosted.start_clock(self._clock.monotonic_ms())
-        self.metrics.started.inc()
-
-    async def _find_rested(self, who: Identity, name: str | None = None) -> HostedTxProducer:
-        """Return who speaks, when not too many of their commits are unfinished."""
-        hosted = self._roster.find(who, name)
-        if hosted.is_untold:
-            await self._endings.carry_out(hosted)
-        if len(hosted.producer.unfinished) >= UNFINISHED_MAX:
-            await self._endings.finish(hosted)
-        return hosted
-
-    async def _enter(
-        self, who: Identity, name: str | None = None, *, places: Sequence[Place] = ()
-    ) -> HostedTxProducer:
-        """Return who speaks, in a transaction: the next one begins with its first request."""
-        hosted = await self._find_rested(who, name)
-        number = hosted.producer.number
-        if number and who.number == number_after(number) and hosted.producer.may_begin:
-            self._begin(hosted, who, who.number, places)
-        return hosted
 
     async def publish(
         self, grant: Grant, who: Identity, topic: str, parts: Sequence[tuple[int, memoryview]]
@@ -214,6 +201,9 @@ class Transactions:
         What keeps the transaction from being committed takes nothing from the messages.
         """
         assert grant.deed is Deed.PUBLISH, "a grant to publish"
+        if self.cluster is not None:
+            # Who commits is another node: the client asks it when this is acknowledged.
+            return await self.cluster.participant.publish(grant, who, topic, parts), False
         self._roster.find(who)
         known = self._topic(topic)
         numbers = dict.fromkeys(known.partition(number).name.partition for number, _ in parts)
@@ -268,7 +258,12 @@ class Transactions:
     ) -> None:
         """Let the open transaction commit offsets of a group."""
         hosted = await self._enter(who)
-        self._consume.check_offsets(group, offsets)
+        if self.cluster is None:
+            self._consume.check_offsets(group, offsets)
+        else:
+            # Group and messages are known elsewhere; the leaders look at them in the end.
+            for name in offsets:
+                self._topic(name.topic).partition(name.partition)
         listed = [(name.topic, int(name.partition), int(at)) for name, at in offsets.items()]
         hosted.commit(hosted.producer.add_offsets(who, group, listed).events)
         hosted.touch(self._clock.monotonic_ms())
@@ -276,23 +271,15 @@ class Transactions:
 
     async def hold(self, who: Identity, group: str, parts: Sequence[Settlement]) -> list[Settled]:
         """Let the open transaction ack what a group has leased; what is not leased is refused."""
+        if self.cluster is not None:
+            return await self.cluster.participant.hold(who, group, parts)
         hosted = await self._enter(who)
         hosted.producer.check_open(who)
         number = hosted.producer.number
-        outcomes: list[Settled] = []
         places = [(part.partition.topic, int(part.partition.partition)) for part in parts]
         # The coordinator knows first: a hold it does not know would be ended at the next start.
         hosted.commit(hosted.producer.add_holds(who, group, places).events)
-        for part in parts:
-            ledger = self._consume.ledgers.of(group).get(part.partition)
-            if ledger is None:
-                outcomes.append(Settled(self._consume.refuse(part)))
-                continue
-            claim = Claim(part.nonce, part.offsets)
-            now_ms = self._clock.monotonic_ms()
-            decision = settle.hold(ledger.ledger, claim, number, now_ms=now_ms)
-            ledger.commit(decision.events)
-            outcomes.append(decision.reply)
+        outcomes, _ = hold_all(self._consume, self._clock, number, group, parts)
         hosted.touch(self._clock.monotonic_ms())
         await asyncio.gather(hosted.durable(), self._consume.durable(group))
         return outcomes
@@ -346,6 +333,8 @@ class Transactions:
                 if messages is not None and self._participants.count(producer) != messages:
                     return False
                 ends = self._participants.unproven(producer)
+                if not self._participants.are_here:
+                    await self._participants.stored(hosted)
         await self._decide(hosted, producer.prepare(who, outcome, token=token, ends=ends))
         if producer.number == number and producer.outcome() != outcome:
             raise StorageFailedError("the transaction was aborted: not all of it could be stored")
@@ -384,7 +373,15 @@ class Transactions:
 
     def name_of(self, producer_id: int) -> str | None:
         """Return the transactional id of a producer, also of one that is not loaded here."""
-        return self._roster.name_of(producer_id)
+        name = self._roster.name_of(producer_id)
+        if name is None and self.cluster is not None:
+            return self.cluster.name_of(producer_id)
+        return name
+
+    async def learn_name(self, producer_id: int) -> None:
+        """Find out the transactional id of a producer that another node may know."""
+        if self.cluster is not None and self.name_of(producer_id) is None:
+            await self.cluster.learn_name(producer_id)
 
     def find(self, who: Identity, name: str | None = None) -> TxProducer:
         """Return what is known of who speaks, or raise if that is nothing."""
