@@ -30,7 +30,7 @@ from goqueue.runtime.log.compactor import Compactor
 from goqueue.runtime.log.gauges import storage_metrics
 from goqueue.runtime.log.lost_tails import report_recovery
 from goqueue.runtime.log.partitions_start import PartitionsStart
-from goqueue.runtime.log.producer_ids import ProducerIds
+from goqueue.runtime.log.producer_blocks import producer_ids_of
 from goqueue.runtime.log.topic import Topic
 from goqueue.runtime.log.topic_files import DELETING_DIRECTORY
 from goqueue.runtime.log.topic_opening import TopicOpening
@@ -80,7 +80,7 @@ class Broker:
         self.metrics, self.started_ms = Metrics(), 0
         self._disk = disk
         self._journal = MetaJournal(disk)
-        self.producer_ids = ProducerIds(self._journal)
+        self.producer_ids = producer_ids_of(self._journal, topology)
         hooks = TopicHooks(
             self.opening,
             self._open,

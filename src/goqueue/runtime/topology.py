@@ -77,6 +77,11 @@ class Topology(Protocol):
         """The name of this node."""
         ...
 
+    @property
+    def nodes(self) -> Sequence[NodeId]:
+        """The nodes that are not known to be dead, this one among them, in order."""
+        ...
+
     def check_live(self) -> None:
         """Raise NodeFencedError unless this node may answer for what it leads: its lease holds."""
         ...

@@ -61,7 +61,7 @@ class Publishing:
             self._broker.check_free(call.producer_id)
             stamp = self._broker.renew_producer(producer_id=call.producer_id, epoch=call.epoch)
             return calls.ProducerIdentity(stamp.producer_id, stamp.epoch)
-        first, *others = [self._broker.init_producer() for _ in range(call.count)]
+        first, *others = [await self._broker.producer_ids.take() for _ in range(call.count)]
         return calls.ProducerIdentity(
             first.producer_id, first.epoch, [one.producer_id for one in others]
         )

@@ -34,6 +34,10 @@ class ProducerIds:
         self.identities.apply(IdGiven(producer_id=decision.reply.producer_id))
         return decision.reply
 
+    async def take(self) -> ProducerStamp:
+        """Give a new producer its identity, where that may have to be waited for."""
+        return self.init()
+
     def renew(self, *, producer_id: int, epoch: int) -> ProducerStamp:
         """Begin the next life of a producer; the earlier ones are fenced from now on."""
         decision = self.identities.renew(producer_id=producer_id, epoch=epoch)
