@@ -8,6 +8,7 @@ from goqueue.observability.logging import get_logger
 from goqueue.runtime.broker import Broker
 from goqueue.runtime.clock import Clock
 from goqueue.runtime.topology import Topology
+from goqueue.service.routed import routed
 from goqueue.service.service import Service
 from goqueue.storage.disk import Disk
 from goqueue.storage.local import LocalDisk
@@ -33,7 +34,7 @@ class Server:
         self.broker = Broker(config, disk, clock, topology=topology)
         service = Service(self.broker)
         self._native = NativeServer(service, http=lambda: self.http_address)
-        self._http = HttpServer(service, native=lambda: self.native_address)
+        self._http = HttpServer(routed(self.broker, service), native=lambda: self.native_address)
         service.cluster.listeners = lambda: (self.native_address, self.http_address)
 
     @property

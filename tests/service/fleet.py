@@ -40,6 +40,7 @@ from goqueue.runtime.schemas.schemas import SCHEMAS_TOPIC
 from goqueue.runtime.state_log import STATE_TOPIC
 from goqueue.runtime.topology import IdBlock, PartitionLeader
 from goqueue.service.forwarding import ForwardedRequests
+from goqueue.service.routed import asked_verbs
 from goqueue.service.service import Service
 from goqueue.testing.disk import MemoryDisk
 from goqueue.testing.sim.simulation import Simulation
@@ -162,7 +163,7 @@ class ServiceFleet:
         """Let a node answer its peers."""
         service = node.service
         forwarded = ForwardedRequests(
-            service.gate, service.turns, serve=Dispatch(service).serve, verbs={}
+            service.gate, service.turns, serve=Dispatch(service).serve, verbs=asked_verbs(service)
         )
         node.handlers.update(forwarded.handlers())
 

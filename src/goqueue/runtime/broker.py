@@ -24,11 +24,13 @@ from goqueue.runtime.coordinators import Coordinators, Hosts, QueueState
 from goqueue.runtime.dlq.dead_letters import DeadLetters
 from goqueue.runtime.dlq.moves import Mover
 from goqueue.runtime.dlq.redrive import Redrives
+from goqueue.runtime.forwarding import Forwarding
 from goqueue.runtime.groups.groups import Groups
 from goqueue.runtime.log.catalogue import Catalogue, TopicHooks
 from goqueue.runtime.log.compactor import Compactor
+from goqueue.runtime.log.forwarded_topic import ForwardedTopic
 from goqueue.runtime.log.gauges import storage_metrics
-from goqueue.runtime.log.lost_tails import report_recovery
+from goqueue.runtime.log.lost_tails import report_repair
 from goqueue.runtime.log.partitions_start import PartitionsStart
 from goqueue.runtime.log.producer_blocks import producer_ids_of
 from goqueue.runtime.log.topic import Topic
@@ -76,6 +78,7 @@ class Broker:
         topology: Topology | None = None,
     ) -> None:
         self.config, self.topology, self._sync_pool = config, topology, sync_pool
+        self.forwarding = None if topology is None else Forwarding(topology)
         self.clock: Clock = clock or SystemClock()
         self.metrics, self.started_ms = Metrics(), 0
         self._disk = disk
@@ -371,8 +374,10 @@ class Broker:
         topic.delayed_max = self.config.delayed_max
         topic.names = self.delays.replacing
         self.tracing.open(topic)
+        if self.forwarding is not None:
+            topic.door = ForwardedTopic(topic, self.forwarding, self.producer_ids)
         for partition in topic.partitions:
-            report_recovery(partition)
+            report_repair(partition)
         return topic
 
     # Producers.

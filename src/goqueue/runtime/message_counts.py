@@ -7,14 +7,15 @@ there yet. One that is delayed is. Counted by the cardinalities of sets of offse
 
 from pyroaring import BitMap64
 
+from goqueue.runtime.log.leadership import led
 from goqueue.runtime.log.partition import Partition
 from goqueue.runtime.log.topic import Topic
 from goqueue.runtime.queue.visibility import PartitionVisibility
 
 
 def count_in_topic(topic: Topic) -> int:
-    """Return how many messages a topic holds."""
-    return sum(map(count_messages, topic.partitions))
+    """Return how many messages this node leads of a topic: alone, all there are."""
+    return sum(map(count_messages, led(topic.partitions)))
 
 
 def count_messages(partition: Partition) -> int:

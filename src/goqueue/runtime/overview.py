@@ -1,11 +1,14 @@
 """The whole broker at a glance, for people who watch it."""
 
+from goqueue.base.limits import PRIORITIES
 from goqueue.base.names import is_internal
 from goqueue.core.delivery import events
 from goqueue.core.delivery.ledger import OUTCOME_INDEX
 from goqueue.core.dlq.names import dlq_of
 from goqueue.runtime.broker import Broker
 from goqueue.runtime.groups.hosted_group import HostedGroup
+from goqueue.runtime.log.delayed_room import count_delayed
+from goqueue.runtime.log.leadership import led
 from goqueue.runtime.log.partition import Partition
 from goqueue.runtime.log.topic import Topic
 from goqueue.runtime.queue.hosted_ledger import HostedLedger
@@ -37,18 +40,19 @@ async def look_over(broker: Broker) -> Overview:
 def _topic(
     broker: Broker, topic: Topic, by_partition: dict[Partition, list[HostedLedger]]
 ) -> TopicView:
-    lanes = [pending_lanes(one, by_partition.get(one, [])) for one in topic.partitions]
+    own = led(topic.partitions)
+    lanes = [pending_lanes(one, by_partition.get(one, [])) for one in own]
     counts = [sum(lane.messages for lane in column) for column in zip(*lanes, strict=True)]
-    acked = sum(sum(one.queue.consumed) for one in topic.partitions)
+    acked = sum(sum(one.queue.consumed) for one in own)
     dlq = broker.topics.get(dlq_of(topic.record.name))
     return TopicView(
         topic.record.name,
         len(topic.partitions),
-        sum(one.log.size_bytes for one in topic.partitions),
+        sum(one.log.size_bytes for one in own),
         topic.meter.published_total,
         acked + topic.meter.read_total,
-        counts,
-        sum(one.queue.schedule.pending for one in topic.partitions),
+        counts or [0] * PRIORITIES,
+        count_delayed(own),
         0 if dlq is None else broker.redrives.shelves.depth(dlq),
     )
 

@@ -55,6 +55,17 @@ class Claim(NamedTuple):
         )
 
 
+class ClaimPart(NamedTuple):
+    """Receipts of one lease under the same terms, as they travel between nodes."""
+
+    receipt: Receipt
+    """One of them; the others differ in the offset."""
+    terms: Terms
+    offsets: list[int]
+    places: list[int]
+    """Where each is in the request."""
+
+
 class Misfit(NamedTuple):
     """A receipt that settles nothing, by its place."""
 
@@ -139,6 +150,27 @@ class Claims:
             return parse_receipt(text)
         except InvalidReceiptError as error:
             raise InvalidReceiptError(f"{self._field}[{place}]: {error.message}") from error
+
+    def parts(self) -> list[ClaimPart]:
+        """Return the receipts by lease, for the nodes they belong to."""
+        return [
+            ClaimPart(receipt, terms, list(places), list(places.values()))
+            for (_, _, terms), (receipt, places) in self._bundles.items()
+        ]
+
+    @property
+    def misfits(self) -> Sequence[Misfit]:
+        """Those that settle nothing, whatever the node says they belong to."""
+        return self._misfits
+
+    @classmethod
+    def of(cls, field: str, parts: Sequence[ClaimPart]) -> "Claims":
+        """Return receipts that were read by another node."""
+        claims = cls(field)
+        for receipt, terms, offsets, places in parts:
+            known = dict(zip(offsets, places, strict=False))
+            claims._bundles[*_around(receipt), terms] = (receipt, known)
+        return claims
 
     def sort_out(self, ledgers: Ledgers) -> tuple[list[Claim], list[Misfit]]:
         """Return the receipts by lease, and those that belong to none."""

@@ -137,19 +137,19 @@ class Groups:
         return calls.Nothing()
 
     @verb(Deed.JOIN_GROUP, Deed.HEARTBEAT, Deed.REVOKE_PARTITIONS)
-    def outline(self, group: str) -> GroupOutline:
+    async def outline(self, group: str) -> GroupOutline:
         """Return what members are told of their group."""
         hosted = self._groups.get(group)
         return GroupOutline(hosted.generation, hosted.group.protocol, list(hosted.members))
 
     @verb(Deed.DESCRIBE_GROUP)
-    def assignment(self, group: str, member_id: str) -> group_calls.MemberAssignment:
+    async def assignment(self, group: str, member_id: str) -> group_calls.MemberAssignment:
         """Return what a member may read, without counting as a sign of life."""
         hosted, member = self._groups.get(group), MemberId(member_id)
         return self._assignment(hosted, member, hosted.group.phase_of(member))
 
     @verb(Deed.DESCRIBE_GROUP, Deed.LIST_GROUPS)
-    def rebalances(self, group: str | None = None) -> RebalanceStats:
+    async def rebalances(self, group: str | None = None) -> RebalanceStats:
         """Return how the rebalances of a group, or of all of them, went since the start."""
         tally = self._groups.tally if group is None else self._groups.get(group).tally
         last = msgspec.UNSET if tally.last_ms is None else format_time_us(tally.last_ms * US_PER_MS)

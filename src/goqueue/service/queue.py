@@ -2,12 +2,13 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 
 from goqueue.base.caller import Caller
 from goqueue.base.deeds import Deed
 from goqueue.base.errors import GroupNotFoundError
 from goqueue.base.grant import Grant
-from goqueue.base.ids import Offset
+from goqueue.base.ids import MemberId, Offset
 from goqueue.base.units import US_PER_MS
 from goqueue.core.record.frame import Buffer
 from goqueue.runtime.broker import Broker
@@ -21,7 +22,17 @@ from goqueue.wire import calls, queue_calls
 from goqueue.wire.http.group_offsets import GroupOffsets
 from goqueue.wire.times import format_time_us
 
-__all__ = ["Polled", "Queue"]
+__all__ = ["Polled", "Queue", "Standing"]
+
+
+class Standing(NamedTuple):
+    """A member of a group, as its coordinator has it."""
+
+    generation: int
+    places: list[tuple[str, int]]
+    """The partitions it may read, by topic and number."""
+    has_one_topic: bool
+    session_timeout_ms: int
 
 
 class Queue:
@@ -102,6 +113,18 @@ class Queue:
         self._groups.get(group).touch(member)
 
     @verb(Deed.POLL, Deed.NEXT)
+    async def standing(self, group: str, member: str) -> Standing:
+        """Note that a member is there; return what it may read."""
+        hosted = self._groups.get(group)
+        hosted.touch(member)
+        return Standing(
+            hosted.generation,
+            [(one.topic, one.partition) for one in hosted.partitions_of(MemberId(member))],
+            len(hosted.topics) == 1,
+            hosted.options.session_timeout_ms,
+        )
+
+    @verb(Deed.POLL, Deed.NEXT)
     def begin_wait(self, group: str, member: str) -> int:
         """Let a poll stand for its member as a connection does; return its number."""
         hosted = self._groups.get(group)
@@ -169,7 +192,7 @@ class Queue:
         return queue_calls.GroupProgress(group.generation, parts)
 
     @verb(Deed.DESCRIBE_PROGRESS)
-    def committed(self, name: str) -> GroupOffsets:
+    async def committed(self, name: str) -> GroupOffsets:
         """Return where a group reads on; one that does not exist has no topics."""
         try:
             group = self._groups.get(name)

@@ -15,7 +15,7 @@ from goqueue.core.dlq.names import dlq_of
 from goqueue.runtime.broker import Broker
 from goqueue.runtime.queue.polling import Polled, PollLimits
 from goqueue.runtime.queue.settlements import Settlement
-from goqueue.service.claims import Claim, Claims, Misfit, Terms, find_home
+from goqueue.service.claims import Claim, ClaimPart, Claims, Misfit, Terms, find_home
 from goqueue.service.gate import Gate
 from goqueue.service.verb import RequestContext, granted_verb
 from goqueue.wire.http.settling import BatchError, BatchProgress, BatchSettled
@@ -92,6 +92,34 @@ class Receipts:
             return self._reply(verb, await settling[0], misfits)
         outcomes = [one for some in await asyncio.gather(*settling) for one in some]
         return self._reply(verb, outcomes, misfits)
+
+    @granted_verb(Deed.SETTLE)
+    async def settle_parts(self, grant: Grant, verb: str, parts: list[ClaimPart]) -> BatchSettled:
+        """Settle messages whose receipts another node has read."""
+        return await self.settle_all(grant, verb, Claims.of(verb, parts))
+
+    @granted_verb(Deed.NEXT)
+    async def settle_next(
+        self, grant: Grant, group: str, member: str, verb: str, parts: list[ClaimPart]
+    ) -> BatchSettled:
+        """Settle messages of a group whose receipts another node has read with its next poll."""
+        claims, misfits = Claims.of(verb, parts).sort_out(self._consume.ledgers)
+        unknown = UnknownReceiptError("no delivery of this group has this receipt")
+        failed = [
+            *misfits,
+            *(
+                Misfit(one, unknown)
+                for claim in claims
+                if claim.hosted.group != group
+                for one in claim.places.values()
+            ),
+        ]
+        own = [claim for claim in claims if claim.hosted.group == group]
+        grant = self._gate.admit(grant.caller, Deed.SETTLE, (group,))
+        settled = await self._consume.settle(
+            grant, group, member, [claim.settlement(verb) for claim in own], is_alone=True
+        )
+        return self._reply(verb, list(map(_Outcome, own, settled)), failed)
 
     @granted_verb(Deed.NEXT)
     async def take_next(

@@ -50,6 +50,12 @@ class Schedules:
         page, total = self._schedules.page(skip=call.skip, limit=call.limit)
         return ScheduleList([_entry(view) for view in page], total)
 
+    @verb(Deed.LIST_SCHEDULES)
+    async def list_here(self, call: ListSchedules) -> ScheduleList:
+        """Return a page of the schedules that this node hosts, for a list of all nodes."""
+        page, total = self._schedules.page(skip=call.skip, limit=call.limit, is_partial=True)
+        return ScheduleList([_entry(view) for view in page], total)
+
     @verb(Deed.DESCRIBE_SCHEDULE)
     async def describe(self, call: ScheduleCall) -> ScheduleDetail:
         """Return a schedule with its next ticks and its message."""

@@ -5,7 +5,9 @@ comes back. Requests and results are the structs of ``wire/``; nothing of the ru
 speak to a service.
 """
 
+from contextvars import ContextVar
 from dataclasses import replace
+from typing import ClassVar
 
 from goqueue.base.caller import Caller
 from goqueue.runtime.broker import Broker
@@ -51,6 +53,9 @@ NOUNS = (
 
 class Service:
     """The nouns of one broker behind one gate."""
+
+    missing: ClassVar[ContextVar[tuple[str, ...]] | None] = None
+    """Where a node of a cluster notes whose part is missing in an answer."""
 
     def __init__(self, broker: Broker, gate: Gate | None = None) -> None:
         self._broker = broker

@@ -8,6 +8,8 @@ from goqueue.base.limits import PRIORITIES
 from goqueue.base.names import is_internal
 from goqueue.base.units import US_PER_MS
 from goqueue.runtime.broker import Broker
+from goqueue.runtime.log.delayed_room import count_delayed
+from goqueue.runtime.log.leadership import led
 from goqueue.runtime.log.partition import Partition
 from goqueue.runtime.log.topic import Topic
 from goqueue.runtime.message_counts import count_in_topic
@@ -42,14 +44,14 @@ class Statistics:
         return await look_over(self._broker)
 
     @verb(Deed.SUM_UP_TOPICS)
-    def sizes(self) -> Stats:
+    async def sizes(self) -> Stats:
         """Return how much is stored."""
         topics = {
             str(name): TopicStats(
                 name=name,
                 partitions=len(topic.partitions),
                 total_messages=count_in_topic(topic),
-                total_size=sum(part.log.size_bytes for part in topic.partitions),
+                total_size=sum(part.log.size_bytes for part in led(topic.partitions)),
             )
             for name, topic in self._broker.topics.items()
         }
@@ -62,9 +64,10 @@ class Statistics:
         )
 
     @verb(Deed.SUM_UP_TOPICS)
-    def delays(self) -> DelayStats:
+    async def delays(self) -> DelayStats:
         """Return what was delayed since the broker started, and what waits now."""
-        schedules = [part.queue.schedule for topic in self._topics() for part in topic.partitions]
+        partitions = [part for topic in self._topics() for part in led(topic.partitions)]
+        schedules = [part.queue.schedule for part in partitions]
         fired = sum(one.fired_total for one in schedules)
         cancelled = sum(one.cancelled_total for one in schedules)
         pending = sum(one.pending for one in schedules)
@@ -74,7 +77,11 @@ class Statistics:
             total_delivered=fired,
             total_canceled=cancelled,
             total_pending=pending,
-            by_topic={one.record.name: one.delayed for one in self._topics() if one.delayed},
+            by_topic={
+                str(one.record.name): count_delayed(led(one.partitions))
+                for one in self._topics()
+                if count_delayed(led(one.partitions))
+            },
             timer_wheel=WheelStats(
                 total_scheduled=scheduled,
                 total_expired=fired,
@@ -92,7 +99,7 @@ class Statistics:
         return PriorityStats(total_by_priority=totals, topics=topics)
 
     @verb(Deed.SUM_UP_TOPICS)
-    def reliability(self) -> ReliabilityStats:
+    async def reliability(self) -> ReliabilityStats:
         """Return what became of leased messages since the broker started, over all groups."""
         consume = self._broker.consume
         total = consume.metrics.totals
@@ -123,7 +130,8 @@ class Statistics:
 
     async def _topic_of(self, topic: Topic) -> TopicPriorities:
         partitions = {
-            str(part.name.partition): await self._partition_of(part) for part in topic.partitions
+            str(part.name.partition): await self._partition_of(part)
+            for part in led(topic.partitions)
         }
         totals = _sum([part.total for part in partitions.values()])
         return TopicPriorities(total_by_priority=totals, partitions=partitions)

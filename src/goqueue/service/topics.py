@@ -8,6 +8,7 @@ from goqueue.base.deeds import Deed
 from goqueue.base.names import is_internal
 from goqueue.runtime.broker import Broker
 from goqueue.runtime.log.isolation import Isolation
+from goqueue.runtime.log.leadership import led
 from goqueue.runtime.log.topic import Topic
 from goqueue.runtime.message_counts import count_in_topic, count_messages
 from goqueue.service.verb import verb
@@ -46,7 +47,7 @@ class Topics:
 
     @verb(Deed.LIST_TOPICS)
     async def list_all(self, _: calls.Nothing) -> calls.TopicList:
-        """Return every topic that is not internal."""
+        """Return every topic that is not internal, with what this node leads of it."""
         topics = self._broker.topics.items()
         return calls.TopicList([_summary(one) for name, one in topics if not is_internal(name)])
 
@@ -103,10 +104,9 @@ def _state(topic: Topic) -> calls.TopicState:
 
 
 def _summary(topic: Topic) -> calls.TopicSummary:
-    logs = [partition.log for partition in topic.partitions]
     return calls.TopicSummary(
         topic.record.name,
-        len(logs),
+        len(topic.partitions),
         count_in_topic(topic),
-        sum(log.size_bytes for log in logs),
+        sum(one.log.size_bytes for one in led(topic.partitions)),
     )

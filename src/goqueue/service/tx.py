@@ -137,7 +137,7 @@ class Transactions:
         return self._state(self._transactions.get(call.transactional_id))
 
     @verb(Deed.TX_LIST)
-    def stats(self) -> TransactionStats:
+    async def stats(self) -> TransactionStats:
         """Return transactions, producers and the coordinator's log in numbers."""
         states = Counter(str(one.shown_state) for one in self._transactions)
         topics = self._broker.topics

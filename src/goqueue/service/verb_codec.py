@@ -5,7 +5,7 @@ verb is called. What belongs to the node that is asked (its turns) does not trav
 """
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, get_type_hints
 
 import msgspec
@@ -42,12 +42,13 @@ class VerbCodec:
 
     def write_arguments(self, *args: object, **kwargs: object) -> bytes:
         """Return the arguments of a call as they travel; the grant is none of them."""
-        bound = self._bind(args, kwargs)
+        bound = self.bind(args, kwargs)
         return self._encoder.encode([bound[name] for name in self._names])
 
-    def _bind(self, args: tuple[object, ...], kwargs: dict[str, object]) -> dict[str, object]:
+    def bind(self, args: Sequence[object], kwargs: Mapping[str, object]) -> dict[str, Any]:
+        """Return the arguments of a call by name, with those that have a default."""
         known = [one for one in self.signature.parameters if one in {*self._names, self.turns}]
-        bound = dict(zip(known, args, strict=False)) | kwargs
+        bound = dict(zip(known, args, strict=False)) | dict(kwargs)
         for name in self._names:
             if name not in bound:
                 bound[name] = self.signature.parameters[name].default

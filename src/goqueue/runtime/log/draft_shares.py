@@ -9,7 +9,6 @@ from goqueue.base.grant import Grant
 from goqueue.base.ids import Offset, PartitionId
 from goqueue.base.limits import BATCH_BYTES_MAX, BATCH_ROWS_MAX
 from goqueue.core.record.message import Draft
-from goqueue.core.record.repack import frame_drafts
 from goqueue.runtime.log.places import outcomes_of
 from goqueue.runtime.log.published import Published
 
@@ -40,8 +39,8 @@ class Target(Protocol):
         """Return the partition of a message."""
         ...
 
-    async def publish(self, grant: Grant, partition: int, frames: memoryview) -> Published:
-        """Append frames; return when the ack may go out."""
+    async def send(self, grant: Grant, partition: PartitionId, drafts: list[Draft]) -> Published:
+        """Append messages to one partition; return when the ack may go out."""
         ...
 
 
@@ -72,7 +71,7 @@ async def _publish(
     topic: Target, grant: Grant, partition: PartitionId, drafts: list[Draft]
 ) -> Sequence[tuple[PartitionId, Offset] | GoQueueError]:
     try:
-        published = await topic.publish(grant, partition, memoryview(frame_drafts(drafts)))
+        published = await topic.send(grant, partition, drafts)
     except GoQueueError as error:
         return [error] * len(drafts)
     return outcomes_of(published, len(drafts))

@@ -8,9 +8,10 @@ acknowledged to anybody or shown to readers.
 
 import asyncio
 from collections import deque
+from collections.abc import Iterable
 from enum import Enum
 from functools import partial
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from goqueue.base.errors import GoQueueError, NotLeaderError
 from goqueue.base.ids import Epoch, Offset
@@ -22,6 +23,23 @@ class Role(Enum):
 
     LEADER = "leader"
     FOLLOWER = "follower"
+
+
+class Led(Protocol):
+    """Something that has a leader."""
+
+    @property
+    def leadership(self) -> "Leadership":
+        """Who leads it."""
+        ...
+
+
+L = TypeVar("L", bound=Led)
+
+
+def led(partitions: Iterable[L]) -> list[L]:
+    """Return those of some partitions that this node leads; a broker alone leads all."""
+    return [one for one in partitions if one.leadership.role is Role.LEADER]
 
 
 class Replication(Protocol):

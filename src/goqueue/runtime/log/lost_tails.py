@@ -21,6 +21,7 @@ from goqueue.runtime.queue.hosted_ledger import HostedLedger
 from goqueue.storage.log_notes import Gap
 
 log = get_logger("goqueue.storage")
+broker_log = get_logger("goqueue.broker")
 
 
 class Memory(NamedTuple):
@@ -49,6 +50,21 @@ def skip_lost_tails(
         report_lost_tail(memory.partition, gap, memory.owner)
 
 
+def report_repair(partition: Partition) -> None:
+    """Say what was wrong with a log when it was opened."""
+    recovery = partition.log.recovery
+    if recovery.torn_bytes or recovery.lost_bytes or recovery.gaps:
+        broker_log.warning(
+            LogEvent.LOG_REPAIRED,
+            partition=str(partition.name),
+            torn_bytes=recovery.torn_bytes,
+            lost_bytes=recovery.lost_bytes,
+            unreadable=[list(gap) for gap in recovery.gaps],
+        )
+    if recovery.lost_tail is not None:
+        report_lost_tail(partition, recovery.lost_tail, "a snapshot beside the log")
+
+
 def report_lost_tail(partition: Partition, gap: Gap, owner: str) -> None:
     """Say loudly that messages are gone, who knew of them, and where the log goes on."""
     log.error(
@@ -60,21 +76,6 @@ def report_lost_tail(partition: Partition, gap: Gap, owner: str) -> None:
         next_offset=gap.end_offset,
         lost=gap.end_offset - gap.start_offset,
     )
-
-
-def report_recovery(partition: Partition) -> None:
-    """Say what was found wrong with a log when it was opened, and what was done about it."""
-    recovery = partition.log.recovery
-    if recovery.torn_bytes or recovery.lost_bytes or recovery.gaps:
-        log.warning(
-            LogEvent.LOG_REPAIRED,
-            partition=str(partition.name),
-            torn_bytes=recovery.torn_bytes,
-            lost_bytes=recovery.lost_bytes,
-            unreadable=[list(gap) for gap in recovery.gaps],
-        )
-    if recovery.lost_tail is not None:
-        report_lost_tail(partition, recovery.lost_tail, "a snapshot beside the log")
 
 
 def _memories(

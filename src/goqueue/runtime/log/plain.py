@@ -37,6 +37,9 @@ async def publish_plain(
     timestamp_us: int,
 ) -> Sequence[Outcome]:
     """Publish messages of one time; return where each went or why it did not."""
+    if topic.door is not None and not topic.door.is_all_here:
+        drafts = _drafts(keys, values, timestamp_us)
+        return await topic.publish_drafts(grant, [(draft, None) for draft in drafts])
     if len(values) == 1:
         return await _publish_one(grant, topic, keys[0], values[0], timestamp_us)
     size = sum(map(len, values)) + sum(len(key) for key in keys if key)

@@ -7,7 +7,6 @@ from types import MappingProxyType
 
 from goqueue.base.deeds import Deed
 from goqueue.base.errors import (
-    DelayedFullError,
     DiskFullError,
     GoQueueError,
     InvalidNameError,
@@ -23,6 +22,7 @@ from goqueue.core.producers.dedup import DedupWindow, Remembered
 from goqueue.core.producers.partitioner import RoundRobin, choose_partitions, partition_of_key
 from goqueue.core.record.check import CheckedFrame, check_frames
 from goqueue.core.record.message import Draft
+from goqueue.core.record.repack import frame_drafts
 from goqueue.core.record.stamp import ProducerStamp, Repeat
 from goqueue.core.topics.catalog import Topic as TopicRecord
 from goqueue.core.topics.settings import OS, TopicSettings
@@ -34,7 +34,9 @@ from goqueue.runtime.clock import Clock
 from goqueue.runtime.log.acks import Acks, replicate_all, sync_all
 from goqueue.runtime.log.append_guard import AppendGuard
 from goqueue.runtime.log.delay_names import DelayNames, conflicts_of, judge_names, replace
+from goqueue.runtime.log.delayed_room import check_delayed, count_delayed
 from goqueue.runtime.log.draft_shares import publish_drafts
+from goqueue.runtime.log.forwarded_topic import ForwardedTopic
 from goqueue.runtime.log.left_out import LeftOut, new_rows, repeated_rows
 from goqueue.runtime.log.partition import Partition
 from goqueue.runtime.log.places import known_rows
@@ -73,6 +75,8 @@ class Topic:
         self.turn = asyncio.Lock()
         self.names: DelayNames[Topic] | None = None
         """Knows which messages wait under a name."""
+        self.door: ForwardedTopic | None = None
+        """The way for messages that came one by one, on a node of a cluster."""
         self._round_robin = RoundRobin(record.partitions)
         self._dedup = DedupWindow(record.settings.dedup_window_ms)
         self.remember(sorted(opening.remembered, key=lambda event: event.at_ms))
@@ -344,7 +348,7 @@ class Topic:
         frames, fresh = new_rows(
             self.clock, target, frames[len(originals) :], LeftOut(unfit, later), self._dedup
         )
-        self.check_delayed(frames)
+        check_delayed(self.record.name, self.partitions, frames, self.delayed_max)
         # Repeats alone are written only to remember the sequence of their producer.
         is_written = frames[0].stamp.is_idempotent or sum(frame.rows for frame in frames) > 0
         base = target.append(frames) if is_written else target.log.end_offset
@@ -362,26 +366,22 @@ class Topic:
             traced=target.trace_of(frames, base) if is_written else None,
         )
 
-    def check_delayed(self, frames: Sequence[CheckedFrame]) -> None:
-        """Refuse more delayed messages than the topic may hold."""
-        special = (frame.queue for frame in frames if frame.queue is not None)
-        count = sum(len(rows.delays.rows) for rows in special if rows.delays is not None)
-        if count and self.delayed + count > self.delayed_max:
-            raise DelayedFullError(
-                f"{self.delayed} messages of {self.record.name} wait for their time;"
-                f" the limit is {self.delayed_max}"
-            )
-
     @property
     def delayed(self) -> int:
         """Return how many messages wait for their time."""
-        return sum(partition.queue.schedule.pending for partition in self.partitions)
+        return count_delayed(self.partitions)
 
     async def publish_drafts(
         self, grant: Grant, drafts: Sequence[tuple[Draft, int | None]]
     ) -> list[tuple[PartitionId, Offset] | GoQueueError]:
         """Publish messages that came one by one; those for one partition are appended together."""
+        if self.door is not None:
+            return await self.door.publish_drafts(grant, drafts)
         return await publish_drafts(self, grant, drafts)
+
+    async def send(self, grant: Grant, partition: int, drafts: Sequence[Draft]) -> Published:
+        """Append messages to one partition; return when the ack may go out."""
+        return await self.publish(grant, partition, memoryview(frame_drafts(drafts)))
 
     def choose(self, draft: Draft, partition: int | None = None) -> PartitionId:
         """Return the partition of a message: the one that was asked for, its key's, or in turn."""

@@ -1,6 +1,7 @@
 """The application: from path and method to an operation, and from any outcome to a reply."""
 
 from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
 from http import HTTPStatus
 from typing import Final
 
@@ -27,6 +28,9 @@ from goqueue.wire.http.errors import (
 BODY_SECONDS_MAX: Final = 120.0
 """Longest time a request's body may take to arrive."""
 
+MISSING_NODES: Final = "GoQueue-Missing-Nodes"
+"""Names the nodes whose part is missing in an answer that all nodes have a part in."""
+
 _MAY_READ: Final = "requests from other sites may only read"
 _NOT_OURS: Final = "the broker is not known by the name in the Host header; http.hosts adds names"
 
@@ -45,7 +49,10 @@ class App:
         room: Room | None = None,
         turns: Turns | None = None,
         timeout_seconds: float = BODY_SECONDS_MAX,
+        missing: ContextVar[tuple[str, ...]] | None = None,
     ) -> None:
+        self._missing = missing
+        """Where a node of a cluster notes whose part is missing in an answer."""
         self.resources: dict[str, Resource] = {}
         """Everything there is, by its path."""
         self.gate = gate or Gate()
@@ -91,7 +98,14 @@ class App:
             turns=self._turns,
             timeout_seconds=self._timeout_seconds,
         )
-        return await resource.answer(call)
+        if self._missing is None:
+            return await resource.answer(call)
+        self._missing.set(())
+        reply = await resource.answer(call)
+        nodes = self._missing.get()
+        if nodes:
+            reply.add_header(MISSING_NODES, ", ".join(dict.fromkeys(nodes)))
+        return reply
 
 
 class Resource:

@@ -109,7 +109,7 @@ class CooperativeRoutes:
             leader_id=member.leader_id,
             rebalance_required=True,
             protocol=member.protocol,
-            members=self._groups.outline(call.grant, request.group).members,
+            members=(await self._groups.outline(call.grant, request.group)).members,
             state=member.assignment.state,
             assignments=places_of(member.assignment.assignments),
             heartbeat_interval=format_duration_ms(member.heartbeat_interval_ms),
@@ -126,7 +126,7 @@ class CooperativeRoutes:
         reply = CooperativeHeartbeat(
             rebalance_required=heard.state != "none",
             generation=heard.generation,
-            protocol=self._groups.outline(call.grant, group).protocol,
+            protocol=(await self._groups.outline(call.grant, group)).protocol,
             state=heard.state,
             partitions_assigned=places_of(heard.assignments),
             partitions_to_revoke=places_of(heard.to_revoke),
@@ -161,14 +161,14 @@ class CooperativeRoutes:
             pending_count=done.pending,
             # The one that gave up the last partition is told that all is in place.
             rebalance_state=done.state if done.pending else "complete",
-            generation=self._groups.outline(call.grant, group).generation,
+            generation=(await self._groups.outline(call.grant, group)).generation,
         )
         return json_reply(reply)
 
     async def show_assignment(self, call: Call) -> Response:
         """Return what a member may read."""
         member_id = required_member(call.text("member_id"))
-        found = self._groups.assignment(call.grant, call.path["group"], member_id)
+        found = await self._groups.assignment(call.grant, call.path["group"], member_id)
         reply = AssignmentReply(
             member_id=member_id,
             generation=found.generation,
@@ -180,12 +180,13 @@ class CooperativeRoutes:
         """Return one group with its members, its options and its rebalances."""
         name = call.path["group"]
         group = await self._groups.describe(call.grant, GroupCall(name))
-        return json_reply(cooperative_detail_of(group, self._groups.rebalances(call.grant, name)))
+        rebalances = await self._groups.rebalances(call.grant, name)
+        return json_reply(cooperative_detail_of(group, rebalances))
 
     async def show_rebalances(self, call: Call) -> Response:
         """Return how the rebalances of a group went since the broker started."""
-        return json_reply(self._groups.rebalances(call.grant, call.path["group"]))
+        return json_reply(await self._groups.rebalances(call.grant, call.path["group"]))
 
     async def show_all_rebalances(self, call: Call) -> Response:
         """Return how all rebalances went since the broker started."""
-        return json_reply(self._groups.rebalances(call.grant))
+        return json_reply(await self._groups.rebalances(call.grant))

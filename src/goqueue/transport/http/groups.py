@@ -90,7 +90,7 @@ class GroupRoutes:
         wanted = await call.body(_JOIN, bytes_max=self._service.config.http_body_bytes_max)
         request = join_request(call.path["group"], wanted, protocol="eager")
         member = await self._groups.join(call.grant, request)
-        outline = self._groups.outline(call.grant, request.group)
+        outline = await self._groups.outline(call.grant, request.group)
         assigned = member.assignment.assignments
         first = [one.partitions for one in assigned if one.topic == request.topics[0]]
         joined = GroupJoined(

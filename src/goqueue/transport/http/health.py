@@ -65,7 +65,7 @@ class HealthRoutes:
 
     async def stats(self, call: Call) -> Response:
         """Tell how much is stored."""
-        return json_reply(self._stats.sizes(call.grant))
+        return json_reply(await self._stats.sizes(call.grant))
 
     async def metrics(self, call: Call) -> Response:
         """Return every metric in the text format of Prometheus, a second old at most."""

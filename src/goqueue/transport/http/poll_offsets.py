@@ -80,7 +80,7 @@ class OffsetRoutes:
 
     async def show_offsets(self, call: Call) -> Response:
         """Return where a group reads on; a group that does not exist has no topics."""
-        return json_reply(self._queue.committed(call.grant, call.path["group"]))
+        return json_reply(await self._queue.committed(call.grant, call.path["group"]))
 
     async def reset_offsets(self, call: Call) -> Response:
         """Let a group begin anew at other offsets of a topic.

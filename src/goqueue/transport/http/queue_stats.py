@@ -38,7 +38,7 @@ class QueueStatsRoutes:
 
     async def delay_stats(self, call: Call) -> Response:
         """Return what was delayed since the broker started, and what waits now."""
-        return json_reply(self._stats.delays(call.grant))
+        return json_reply(await self._stats.delays(call.grant))
 
     async def priority_stats(self, call: Call) -> Response:
         """Return how many messages the logs hold by priority, most urgent first.
@@ -50,4 +50,4 @@ class QueueStatsRoutes:
 
     async def reliability_stats(self, call: Call) -> Response:
         """Return what became of leased messages since the broker started, over all groups."""
-        return json_reply(self._stats.reliability(call.grant))
+        return json_reply(await self._stats.reliability(call.grant))

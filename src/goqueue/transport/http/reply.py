@@ -42,14 +42,18 @@ class Response:
             f"{_STATUS_LINES[status]}content-type: {media_type}\r\n"
             f"content-length: {len(body)}\r\n{_COMMON}"
         )
-        for name, value in headers.items() if headers else ():
-            line = f"{name.lower()}: {value}"
-            assert _HEADER.fullmatch(line), "a header is one line"
-            head += f"{line}\r\n"
         self.head = head.encode("latin-1")
+        for name, value in headers.items() if headers else ():
+            self.add_header(name, value)
 
     def __repr__(self) -> str:
         return f"<Response {self.status.value}: {len(self.body)} bytes>"
+
+    def add_header(self, name: str, value: str) -> None:
+        """Say something more of the answer."""
+        line = f"{name.lower()}: {value}"
+        assert _HEADER.fullmatch(line), "a header is one line"
+        self.head += f"{line}\r\n".encode("latin-1")
 
 
 def json_reply(

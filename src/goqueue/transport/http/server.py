@@ -27,6 +27,7 @@ class HttpServer:
                 hosts=Hosts((config.node_id, *config.http_hosts.split(","))),
                 gate=service.gate,
                 turns=service.turns,
+                missing=service.missing,
             ),
             connections_max=config.connections_max,
             lost=self._count_down,

@@ -182,7 +182,7 @@ class TransactionRoutes:
 
     async def count_transactions(self, call: Call) -> Response:
         """Return how many transactions and producers there are, and the coordinator's log."""
-        return json_reply(self._tx.stats(call.grant))
+        return json_reply(await self._tx.stats(call.grant))
 
 
 def _id_of(state: TxState) -> str:
