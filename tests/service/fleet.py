@@ -166,12 +166,17 @@ class ServiceFleet:
             service.gate, service.turns, serve=Dispatch(service).serve, verbs=asked_verbs(service)
         )
         node.handlers.update(forwarded.handlers())
+        assert node.broker.own_targets is not None
+        node.handlers.update(node.broker.own_targets.handlers())
+        assert node.broker.schemas.feed is not None
+        node.handlers.update(node.broker.schemas.feed.handlers())
 
     async def start(self) -> None:
         """Start every node; state partitions are loaded where they are led."""
         for node in self.nodes.values():
             await node.broker.start()
             await node.broker.state.prepare()
+            await node.broker.schemas._state.prepare()  # noqa: SLF001 - made by the cluster
         for node in self.nodes.values():
             for topic, number in node.broker.coordinators.partitions():
                 if self.leader(place(topic, number)) != node.name:

@@ -8,7 +8,6 @@ from goqueue.base.errors import LeaderNotAvailableError, ShuttingDownError
 from goqueue.base.ids import TopicName
 from goqueue.base.units import KiB
 from goqueue.config.model import BrokerConfig
-from goqueue.core.record.stamp import ProducerStamp
 from goqueue.core.topics import catalog
 from goqueue.observability.dlq_metrics import DlqMeter
 from goqueue.observability.events import LogEvent
@@ -33,15 +32,18 @@ from goqueue.runtime.log.gauges import storage_metrics
 from goqueue.runtime.log.lost_tails import report_repair
 from goqueue.runtime.log.partitions_start import PartitionsStart
 from goqueue.runtime.log.producer_blocks import producer_ids_of
+from goqueue.runtime.log.producers import Producers
 from goqueue.runtime.log.topic import Topic
 from goqueue.runtime.log.topic_files import DELETING_DIRECTORY
 from goqueue.runtime.log.topic_opening import TopicOpening
 from goqueue.runtime.maintenance import Maintenance
 from goqueue.runtime.meta_journal import MetaJournal
+from goqueue.runtime.own_targets import own_targets_of
 from goqueue.runtime.queue.consume import Consumption
 from goqueue.runtime.recurring.schedules import Schedules
 from goqueue.runtime.schedule.delays import Delays
 from goqueue.runtime.schemas.rejects import Rejects
+from goqueue.runtime.schemas.schema_feed import SchemaFeed
 from goqueue.runtime.schemas.schema_gate import SchemaGate
 from goqueue.runtime.schemas.schemas import SCHEMAS_PARTITIONS, SCHEMAS_TOPIC, Schemas
 from goqueue.runtime.state_log import (
@@ -65,7 +67,7 @@ TX_SNAPSHOT_BYTES_MIN: Final = 4 * KiB
 log = get_logger("goqueue.broker")
 
 
-class Broker:
+class Broker(Producers):
     """Opens a data directory and serves it until stopped. Runs in one event loop."""
 
     def __init__(
@@ -111,6 +113,8 @@ class Broker:
             TopicName(SCHEMAS_TOPIC): self.schema_state,
         }
         self.schemas = Schemas(self.schema_state)
+        if self.forwarding is not None:
+            self.schemas.feed = SchemaFeed(self.schemas, self.forwarding, SCHEMAS_TOPIC)
         self._gate = SchemaGate(
             self.schemas, SchemaMetrics(self.metrics), Rejects(self, self.clock)
         )
@@ -128,8 +132,10 @@ class Broker:
             topology=topology,
         )
         self.delays = Delays(self.topic, self._topics, self.state, self.clock)
+        self.own_targets = targets = own_targets_of(self.forwarding, self._topics, self.clock)
         self.schedules = Schedules(self.state, self.topic, clock=self.clock, metrics=self.metrics)
-        mover = Mover(self.topic, self.clock)
+        self.schedules.targets = targets
+        mover = Mover(self.topic, self.clock, targets)
         meter = DlqMeter(self.metrics)
         self.dead_letters = DeadLetters(self, mover=mover, clock=self.clock, meter=meter)
         self.redrives = Redrives(
@@ -237,6 +243,8 @@ class Broker:
         if self.topology is None:
             resume_all(self)
         self.schedules.start()
+        if self.schemas.feed is not None:
+            self.schemas.feed.start()
         self._is_started = True
         log.info(LogEvent.BROKER_STARTED, topics=len(self._topics), data_dir=self.config.data_dir)
 
@@ -260,7 +268,7 @@ class Broker:
         self._is_stopping = True
         for host in (self._catalogue.host, self.producer_ids.host):
             host.close(ShuttingDownError("the broker is stopping"))
-        self.schemas.stop()
+        await self.schemas.stop()
         await self.compactor.stop()
         await self.schedules.stop()
         await self.dead_letters.stop()
@@ -379,22 +387,3 @@ class Broker:
         for partition in topic.partitions:
             report_repair(partition)
         return topic
-
-    # Producers.
-
-    def init_producer(self) -> ProducerStamp:
-        """Give a new producer its identity."""
-        return self.producer_ids.init()
-
-    @property
-    def next_producer_id(self) -> int:
-        """The id the next new producer gets."""
-        return self.producer_ids.next_id
-
-    def check_free(self, producer_id: int) -> None:
-        """Refuse who has transactions and wants to do something outside them."""
-        self.producer_ids.check_free(producer_id)
-
-    def renew_producer(self, *, producer_id: int, epoch: int) -> ProducerStamp:
-        """Begin the next life of a producer; the earlier ones are fenced from now on."""
-        return self.producer_ids.renew(producer_id=producer_id, epoch=epoch)

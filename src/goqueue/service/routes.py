@@ -105,7 +105,14 @@ ROUTES: Final[dict[str, Route]] = {
     "dlq.cancel": Route(_letters("call.topic"), is_repeatable=True),
     # Messages.
     "reading.page": Route(_page, is_repeatable=True),
-    # Schemas: what changes them; every node knows them.
+    # Schemas, by the node that decides about them; what is cheap every node knows itself.
+    "schemas.get": Route(_schemas, is_repeatable=True),
+    "schemas.by_id": Route(_schemas, is_repeatable=True),
+    "schemas.places": Route(_schemas, is_repeatable=True),
+    "schemas.lookup": Route(_schemas, is_repeatable=True),
+    "schemas.versions": Route(_schemas, is_repeatable=True),
+    "schemas.referrers": Route(_schemas, is_repeatable=True),
+    "schemas.names": Route(_schemas, is_repeatable=True),
     "schemas.add": Route(_schemas, is_repeatable=True),
     "schemas.delete_version": Route(_schemas),
     "schemas.delete_subject": Route(_schemas),

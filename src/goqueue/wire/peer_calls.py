@@ -57,6 +57,8 @@ class PeerOperation(IntEnum):
     FORWARD = 123
     REPAIR = 124
     INTRODUCE = 125
+    OWN_APPEND = 126
+    FOLLOW_SCHEMAS = 127
     TX_ASK = 135
 
 

@@ -58,7 +58,7 @@ class Topics(Protocol):
     async def ensure_topic(
         self, name: str, *, partitions: int, settings: dict[str, object]
     ) -> Topic:
-        """Make a topic, durably."""
+        """Make a topic, durably, unless another node has made it meanwhile."""
         ...
 
 

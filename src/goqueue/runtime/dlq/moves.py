@@ -7,29 +7,29 @@ target, and only what is not there is written again.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
-from typing import Final, NamedTuple, Protocol
+from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple, Protocol
 
 from pyroaring import BitMap64
 
 from goqueue.base.errors import GoQueueError, PartitionNotFoundError, TopicNotFoundError
 from goqueue.base.ids import Offset, TopicPartition
-from goqueue.base.units import NS_PER_US, KiB
+from goqueue.base.units import NS_PER_US
 from goqueue.core.delivery.events import Event, MoveBegun, Moved
 from goqueue.core.delivery.ledger import Ledger
 from goqueue.core.delivery.runs import runs_of
 from goqueue.core.dlq.names import origin_of
 from goqueue.core.offset_sets import each
-from goqueue.core.record.check import CheckedFrame, check_frames
+from goqueue.core.record.check import check_frames
 from goqueue.core.record.message import Draft
 from goqueue.core.record.row import encode_row
 from goqueue.runtime.clock import Clock
 from goqueue.runtime.log.origins import find_origins
+from goqueue.runtime.log.own_appends import Fence, OwnMessage, slices
 from goqueue.runtime.log.partition import Partition
 from goqueue.runtime.log.topic import Topic
+from goqueue.runtime.own_targets import OwnTargets
 from goqueue.runtime.tracing.moves import trace_moves
-
-SLICE_BYTES: Final = 16 * KiB
 
 
 class Hosted(Protocol):
@@ -79,15 +79,38 @@ class Delivered(NamedTuple):
     errors: list[GoQueueError]
 
 
-class _Share:
-    """The parcels for one partition."""
+class _Bundle:
+    """The parcels for one partition, and from where on they would be found there."""
 
-    def __init__(self, topic: Topic, partition: Partition, parcels: Sequence[MovedMessage]) -> None:
-        self.topic = topic
-        self.partition = partition
+    def __init__(
+        self, target: TopicPartition, parcels: Sequence[MovedMessage], from_offset: Offset
+    ) -> None:
+        self.target = target
         self.parcels = parcels
         self.offsets = BitMap64([parcel.offset for parcel in parcels])
-        self.from_offset = partition.log.end_offset
+        self.from_offset = from_offset
+
+    def trace(self, hosted: Hosted, moved: BitMap64, reason: str) -> None:
+        """Note nothing: the node that took them knows where they are."""
+
+    def begun(self, reason: str) -> MoveBegun:
+        """Return the first step."""
+        return MoveBegun(
+            offsets=runs_of(self.offsets),
+            topic=self.target.topic,
+            partition=self.target.partition,
+            from_offset=self.from_offset,
+            reason=reason,
+        )
+
+
+class _Share(_Bundle):
+    """The parcels for one partition of this broker."""
+
+    def __init__(self, topic: Topic, partition: Partition, parcels: Sequence[MovedMessage]) -> None:
+        super().__init__(partition.name, parcels, partition.log.end_offset)
+        self.topic = topic
+        self.partition = partition
         self.base_offset = Offset(0)
         self.appended_us = 0
 
@@ -109,53 +132,48 @@ class _Share:
                 is_redrive=bool(reason),
             )
 
-    def begun(self, reason: str) -> MoveBegun:
-        """Return the first step."""
-        return MoveBegun(
-            offsets=runs_of(self.offsets),
-            topic=self.partition.name.topic,
-            partition=self.partition.name.partition,
-            from_offset=self.from_offset,
-            reason=reason,
-        )
-
 
 class Mover:
     """Moves messages; whoever owns a ledger calls it for one batch at a time."""
 
-    def __init__(self, topic: Callable[[str], Topic], clock: Clock) -> None:
+    def __init__(
+        self, topic: Callable[[str], Topic], clock: Clock, targets: OwnTargets | None = None
+    ) -> None:
         self._topic = topic
         self._clock = clock
+        self._targets = targets
+        """The leaders of a cluster; None where every partition is this broker's."""
 
     async def move(
         self, hosted: Hosted, parcels: Sequence[MovedMessage], *, reason: str = ""
     ) -> Delivered:
         """Move messages that are neither settled nor leased; a target that fails keeps its own."""
-        shares, errors = self._share(parcels)
+        shares: Sequence[_Bundle]
+        if self._targets is None:
+            shares, errors = self._share(parcels)
+        else:
+            shares, errors = await self._bundle(hosted, parcels, self._targets, reason)
         if not shares:
             return Delivered(BitMap64(), errors)
         # The offsets to look behind are those of this very step: nothing awaits in between.
         hosted.commit([share.begun(reason) for share in shares])
         await hosted.durable()
-        outcomes = await asyncio.gather(*[self._write(share) for share in shares])
+        outcomes = await asyncio.gather(*[self._deliver(hosted, share) for share in shares])
         moved = BitMap64()
         for share, error in zip(shares, outcomes, strict=True):
             if error is not None:
                 errors.append(error)
             else:
-                here = _still_begun(hosted.ledger, share.offsets, share.partition.name)
+                here = _still_begun(hosted.ledger, share.offsets, share.target)
                 share.trace(hosted, here, reason)
                 moved |= here
         await _finish(hosted, moved)
         return Delivered(moved, errors)
 
     def _share(self, parcels: Sequence[MovedMessage]) -> tuple[list[_Share], list[GoQueueError]]:
-        by_target: dict[TopicPartition, list[MovedMessage]] = {}
-        for parcel in parcels:
-            by_target.setdefault(parcel.target, []).append(parcel)
         shares: list[_Share] = []
         errors: list[GoQueueError] = []
-        for target, own in by_target.items():
+        for target, own in _by_target(parcels).items():
             try:
                 topic = self._topic(target.topic)
                 partition = topic.partition(target.partition)
@@ -166,6 +184,46 @@ class Mover:
                 errors.append(error)
         return shares, errors
 
+    async def _bundle(
+        self, hosted: Hosted, parcels: Sequence[MovedMessage], targets: OwnTargets, reason: str
+    ) -> tuple[list[_Bundle], list[GoQueueError]]:
+        """Ask the leaders of the targets from where on messages would be found."""
+        by_target = _by_target(parcels)
+        fence = fence_of(hosted)
+        outcomes = await asyncio.gather(
+            *(targets.end_offset(target, fence) for target in by_target), return_exceptions=True
+        )
+        bundles: list[_Bundle] = []
+        errors: list[GoQueueError] = []
+        for (target, own), outcome in zip(by_target.items(), outcomes, strict=True):
+            if isinstance(outcome, GoQueueError):
+                errors.append(outcome)
+            elif isinstance(outcome, BaseException):
+                raise outcome
+            else:
+                # Much may have happened to them while the leader was asked.
+                left = [one for one in own if _is_movable(hosted.ledger, one.offset, reason)]
+                if left and not hosted.is_closed:
+                    bundles.append(_Bundle(target, left, outcome))
+        return bundles, errors
+
+    async def _deliver(self, hosted: Hosted, share: _Bundle) -> GoQueueError | None:
+        if isinstance(share, _Share):
+            return await self._write(share)
+        assert self._targets is not None, "bundles are for other nodes"
+        name = hosted.partition.name
+        messages = [
+            OwnMessage(origin_of(hosted.group, name, one.offset), encode_row(one.draft))
+            for one in share.parcels
+        ]
+        try:
+            await self._targets.append(
+                share.target, fence_of(hosted), messages, from_offset=share.from_offset
+            )
+        except GoQueueError as error:
+            return error
+        return None
+
     async def _write(self, share: _Share) -> GoQueueError | None:
         partition, meter = share.partition, share.topic.meter
         raw = b"".join(encode_row(parcel.draft) for parcel in share.parcels)
@@ -174,7 +232,7 @@ class Mover:
             await share.topic.check_fit(frames)
             await partition.make_room(len(raw))
             share.base_offset, share.appended_us = partition.log.end_offset, self._clock.now_us()
-            for slice_ in _slices(frames):
+            for slice_ in slices(frames):
                 # An index entry for each, so that one message is found without reading all.
                 partition.append(slice_)
             meter.published.inc(len(frames))
@@ -210,7 +268,13 @@ class Mover:
         )
         name = hosted.partition.name
         sought = {origin_of(hosted.group, name, Offset(one)): one for one in each(offsets)}
-        there = await find_origins(partition, sought, from_offset=from_offset)
+        there: Collection[bytes]
+        if self._targets is None:
+            there = await find_origins(partition, sought, from_offset=from_offset)
+        else:
+            there = await self._targets.find(
+                target, fence_of(hosted), list(sought), from_offset=from_offset
+            )
         found = BitMap64(sought[origin] for origin in there)
         return _still_begun(hosted.ledger, found, target)
 
@@ -222,17 +286,23 @@ async def _finish(hosted: Hosted, moved: BitMap64) -> None:
         await hosted.durable()
 
 
-def _slices(frames: Sequence[CheckedFrame]) -> Iterable[list[CheckedFrame]]:
-    part: list[CheckedFrame] = []
-    size = 0
-    for frame in frames:
-        part.append(frame)
-        size += len(frame.frame)
-        if size >= SLICE_BYTES:
-            yield part
-            part, size = [], 0
-    if part:
-        yield part
+def fence_of(hosted: Hosted) -> Fence:
+    """Return in which epoch this node decides about what a ledger moves."""
+    name = hosted.partition.name
+    source = f"{hosted.group}/{name.topic}/{name.partition}"
+    return Fence(source, hosted.partition.leadership.epoch)
+
+
+def _by_target(parcels: Sequence[MovedMessage]) -> dict[TopicPartition, list[MovedMessage]]:
+    found: dict[TopicPartition, list[MovedMessage]] = {}
+    for parcel in parcels:
+        found.setdefault(parcel.target, []).append(parcel)
+    return found
+
+
+def _is_movable(ledger: Ledger, offset: Offset, reason: str) -> bool:
+    """Return True if a message may be moved: what has a reason of its own was not doomed."""
+    return not ledger.is_settled(offset) if reason else offset in ledger.dooms
 
 
 def _begun(ledger: Ledger) -> dict[TopicPartition, BitMap64]:

@@ -17,7 +17,7 @@ from goqueue.base.errors import (
     InvalidRequestError,
     SchemaViolationError,
 )
-from goqueue.base.ids import Offset
+from goqueue.base.ids import Offset, PartitionId, TopicName, TopicPartition
 from goqueue.base.limits import SCHEDULE_BACKOFF_MS_MAX, SCHEDULE_BACKOFF_MS_MIN
 from goqueue.base.units import SECOND_MS, US_PER_MS
 from goqueue.core.decision import Decision
@@ -37,10 +37,14 @@ from goqueue.core.recurring.ticks import Calendar, Choice, Chooser, Counting
 from goqueue.observability.schedule_metrics import ScheduleMetrics
 from goqueue.runtime.clock import Clock
 from goqueue.runtime.log.origins import find_origins
+from goqueue.runtime.log.own_appends import Fence, OwnMessage
+from goqueue.runtime.log.partition import Partition
 from goqueue.runtime.log.published import Published
 from goqueue.runtime.log.topic import Topic
 from goqueue.runtime.machine import MachineHost, StateJournal
+from goqueue.runtime.own_targets import OwnTargets
 from goqueue.runtime.recurring.calendar import calendar_of
+from goqueue.runtime.state_log import STATE_TOPIC
 from goqueue.wire.times import format_time_us
 
 KEY_PREFIX: Final = "schedule/"
@@ -64,8 +68,12 @@ class HostedSchedule:
         find_topic: FindTopic,
         clock: Clock,
         metrics: ScheduleMetrics,
+        targets: OwnTargets | None = None,
     ) -> None:
         self.name = name
+        self._state = state
+        self._targets = targets
+        """The leaders of a cluster; None where every partition is this broker's."""
         self.machine = RecurringSchedule()
         self.host = MachineHost[Event](
             state, f"{KEY_PREFIX}{name}", home=name, machine=self.machine
@@ -193,7 +201,10 @@ class HostedSchedule:
             await self.host.durable()
         else:
             topic = self._find_topic(self.state.spec.topic)
-            self.commit(self.machine.begin(choice, self._place(topic)))
+            tick = await self._place(topic)
+            if self.state is not state:
+                return True
+            self.commit(self.machine.begin(choice, tick))
             await self.host.durable()
             await self._publish(topic)
         self._metrics.missed.inc(choice.missed)
@@ -205,7 +216,8 @@ class HostedSchedule:
             if self.state.begun is not None:
                 await self._finish()
             topic = self._find_topic(self.state.spec.topic)
-            decision = self.machine.trigger(self._place(topic), now_ms=self._clock.now_ms())
+            place = await self._place(topic)
+            decision = self.machine.trigger(place, now_ms=self._clock.now_ms())
             self._was_appended = False
             self.commit(decision)
             refused = self.state.refused
@@ -222,11 +234,33 @@ class HostedSchedule:
                 raise SchemaViolationError(self.state.error)
             return self.state
 
-    def _place(self, topic: Topic) -> TickPlace:
-        """Return where the next message goes: nothing awaits until that is noted."""
+    async def _place(self, topic: Topic) -> TickPlace:
+        """Return where the next message goes; here nothing awaits until that is noted."""
         partition = topic.choose(Draft(value=None, key=self.state.spec.key))
-        end_offset = topic.partition(partition).log.end_offset
+        if self._targets is None:
+            end_offset = topic.partition(partition).log.end_offset
+        else:
+            name = TopicPartition(topic.record.name, partition)
+            end_offset = await self._targets.end_offset(name, self._fence())
         return TickPlace(topic.record.created_ms, partition, end_offset)
+
+    def _fence(self) -> Fence:
+        """Return in which epoch this node decides about the schedule."""
+        assert self._targets is not None, "in a cluster"
+        number = PartitionId(self._state.partition_of(self.name))
+        home = TopicPartition(TopicName(STATE_TOPIC), number)
+        return Fence(f"{KEY_PREFIX}{self.name}", self._targets.epoch_of(home))
+
+    async def _look_for(self, partition: Partition, begun: TickBegun) -> Offset | None:
+        """Return where the message of a tick is, if it is there."""
+        origin, from_offset = self._origin(begun), begun.place.from_offset
+        if self._targets is None:
+            found = await find_origins(partition, [origin], from_offset=from_offset)
+        else:
+            found = await self._targets.find(
+                partition.name, self._fence(), [origin], from_offset=from_offset
+            )
+        return found.get(origin)
 
     async def _finish(self) -> None:
         """See to a tick that was cut short: note it if it is there, or publish it."""
@@ -234,25 +268,29 @@ class HostedSchedule:
         begun = self._begun()
         if topic.record.created_ms == begun.place.life:
             partition = topic.partition(begun.place.partition)
-            origin = self._origin(begun)
-            found = await find_origins(partition, [origin], from_offset=begun.place.from_offset)
-            if origin in found:
-                await self._note(partition.name.partition, found[origin])
+            found = await self._look_for(partition, begun)
+            if found is not None:
+                await self._note(partition.name.partition, found)
                 return
-            is_astray = partition.log.end_offset < begun.place.from_offset
+            # What is committed on a cluster's leader is never taken back.
+            is_whole = self._targets is not None
+            is_astray = not is_whole and partition.log.end_offset < begun.place.from_offset
         else:
             # With its topic the message is gone, if there was one.
             is_astray = True
         if is_astray:
             # A log that a power cut made shorter would take the message before the place that is
             # noted, where it is not looked for: so the place is noted again first.
-            self.commit(self.machine.begin_again(self._place(topic)))
+            self.commit(self.machine.begin_again(await self._place(topic)))
             await self.host.durable()
         await self._publish(topic)
 
     async def _publish(self, topic: Topic) -> None:
         """Append the message of what was begun, durably, and note it; or that it is refused."""
         begun = self._begun()
+        if self._targets is not None:
+            await self._publish_far(self._targets, topic, begun)
+            return
         started, received_us = time.perf_counter(), self._clock.now_us()
         self._was_appended = False
         try:
@@ -266,6 +304,24 @@ class HostedSchedule:
         durability = topic.settings.ack_durability
         topic.note_all([published], received_us, durability, time.perf_counter() - started)
         await self._note(published.partition, published.base_offset)
+
+    async def _publish_far(self, targets: OwnTargets, topic: Topic, begun: TickBegun) -> None:
+        """Do the same by the leader of the partition: what is there is not appended again."""
+        name = TopicPartition(topic.record.name, PartitionId(begun.place.partition))
+        frame = encode_row(self._draft(begun, self._clock.now_us()))
+        message = OwnMessage(self._origin(begun), frame)
+        # From the first request on it may be there, whatever is answered.
+        self._was_appended = True
+        try:
+            found = await targets.append(
+                name, self._fence(), [message], from_offset=begun.place.from_offset
+            )
+        except REFUSALS as error:
+            topic.note_failed(error)
+            self._refuse(error)
+            await self.host.durable()
+            return
+        await self._note(name.partition, found[message.origin])
 
     async def _append(self, topic: Topic, begun: TickBegun, now_us: int) -> Published:
         partition = topic.partition(begun.place.partition)

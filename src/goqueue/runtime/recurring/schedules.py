@@ -32,6 +32,7 @@ from goqueue.observability.metrics import Metrics
 from goqueue.observability.schedule_metrics import ScheduleMetrics
 from goqueue.runtime.clock import Clock
 from goqueue.runtime.machine import StateJournal, homes_in
+from goqueue.runtime.own_targets import OwnTargets
 from goqueue.runtime.recurring.alarms import Alarms
 from goqueue.runtime.recurring.calendar import check_calendar
 from goqueue.runtime.recurring.hosted_schedule import KEY_PREFIX, FindTopic, HostedSchedule
@@ -58,6 +59,8 @@ class Schedules:
     def __init__(
         self, state: StateJournal, find_topic: FindTopic, *, clock: Clock, metrics: Metrics
     ) -> None:
+        self.targets: OwnTargets | None = None
+        """The leaders of a cluster."""
         self._state = state
         self._find_topic = find_topic
         self._clock = clock
@@ -127,6 +130,7 @@ class Schedules:
             find_topic=self._find_topic,
             clock=self._clock,
             metrics=self._metrics,
+            targets=self.targets,
         )
 
     def _add(self, hosted: HostedSchedule) -> None:

@@ -53,17 +53,27 @@ class SchemaGate:
     ) -> dict[int, str]:
         """Return the messages that do not fit, by their place in the request, and why."""
         began = time.perf_counter()
-        judge = Judge(self._schemas.registry, topic=topic, strategy=settings.schema_subject)
         values = [value for frame in frames for value in _values(frame)]
+        found = await self._judge(topic, settings, values)
+        if found and self._schemas.history is None and self._schemas.feed is not None:
+            # Another node may have taken the schema a moment ago.
+            await self._schemas.refresh()
+            found = await self._judge(topic, settings, values)
+        seconds = time.perf_counter() - began
+        fit = len(values) - len(found)
+        self._metrics.judged(topic, fit=fit, unfit=len(found), seconds=seconds)
+        return found
+
+    async def _judge(
+        self, topic: str, settings: TopicSettings, values: Sequence[bytes | None]
+    ) -> dict[int, str]:
+        judge = Judge(self._schemas.registry, topic=topic, strategy=settings.schema_subject)
         found: dict[int, str] = {}
         for start in range(0, len(values), CHUNK_MESSAGES):
             if start:
                 await asyncio.sleep(0)
             for row, reason in judge.misfits(values[start : start + CHUNK_MESSAGES]).items():
                 found[start + row] = reason
-        seconds = time.perf_counter() - began
-        fit = len(values) - len(found)
-        self._metrics.judged(topic, fit=fit, unfit=len(found), seconds=seconds)
         return found
 
 

@@ -30,6 +30,7 @@ from goqueue.core.schemas.schema import Schema
 from goqueue.observability.events import LogEvent
 from goqueue.observability.logging import get_logger
 from goqueue.runtime.machine import MachineHost, StateJournal, unawaited
+from goqueue.runtime.schemas.schema_feed import History, SchemaFeed, SchemaSource
 
 SCHEMAS_TOPIC: Final = "__schemas"
 SCHEMAS_PARTITIONS: Final = 1
@@ -42,7 +43,7 @@ Reply = TypeVar("Reply")
 log = get_logger("goqueue.schemas")
 
 
-class Schemas:
+class Schemas(SchemaSource):
     """Hosts the registry. Runs in the broker's event loop."""
 
     def __init__(self, state: StateJournal) -> None:
@@ -50,16 +51,31 @@ class Schemas:
         self._state = state
         self._is_stopped = False
         self._is_begun = False
+        self.feed: SchemaFeed | None = None
+        """What follows the schemas of another node, in a cluster."""
 
     def __repr__(self) -> str:
         return f"<Schemas: {self._registry!r}>"
 
     @property
     def registry(self) -> Registry:
-        """The registry, or an error if it is not loaded here."""
+        """The registry as this node knows it, or an error if it does not."""
+        known = self._registry or self.view
+        if known is None:
+            raise NotCoordinatorError("the schemas are not loaded here; ask again")
+        return known
+
+    @property
+    def own(self) -> Registry:
+        """The registry that is decided about here, or an error if that is done elsewhere."""
         if self._registry is None:
             raise NotCoordinatorError("the schemas are not loaded here; ask again")
         return self._registry
+
+    async def refresh(self) -> None:
+        """Return when this node knows what is known where schemas are decided about."""
+        if self.feed is not None:
+            await self.feed.refresh()
 
     # Life.
 
@@ -74,11 +90,15 @@ class Schemas:
             # Half a registration, or the last step of a removal: nobody was told of it.
             self.registry.apply(Undefined(schema_id))
         self._report_losses()
+        self._tell_anew()
+
+    def _tell_anew(self) -> None:
+        self.history = None if self.feed is None else History(self.own)
 
     def unload(self, partition: int) -> list[asyncio.Task[None]]:
         """Let go of the registry."""
         if partition in self._state.partitions:
-            self._registry = None
+            self._registry = self.history = None
         return []
 
     def _host(self, key: str) -> MachineHost[Event]:
@@ -95,9 +115,11 @@ class Schemas:
         if lost:
             log.error(LogEvent.SCHEMA_TEXT_MISSING, ids=sorted(lost))
 
-    def stop(self) -> None:
+    async def stop(self) -> None:
         """Take no more changes."""
         self._is_stopped = True
+        if self.feed is not None:
+            await self.feed.stop()
 
     async def settled(self) -> None:
         """Return when everything that can be seen is durable."""
@@ -108,7 +130,7 @@ class Schemas:
 
     async def register(self, subject: str, schema: Schema) -> Place:
         """Add a schema to a subject, or find it there; answer when it is durable."""
-        decision = self.registry.register(subject, schema)
+        decision = self.own.register(subject, schema)
         if decision.events:
             log.info(LogEvent.SCHEMA_REGISTERED, subject=subject, version=decision.reply.version)
         return await self._commit(decision)
@@ -117,24 +139,24 @@ class Schemas:
         self, subject: str, version: int | None, *, is_permanent: bool = False
     ) -> SchemaVersion:
         """Hide a version, or remove a hidden one for good; answer when it is durable."""
-        decision = self.registry.delete_version(subject, version, is_permanent=is_permanent)
+        decision = self.own.delete_version(subject, version, is_permanent=is_permanent)
         return await self._commit(decision)
 
     async def delete_subject(
         self, subject: str, *, is_permanent: bool = False
     ) -> list[SchemaVersion]:
         """Hide a subject, or remove a hidden one for good; answer when it is durable."""
-        decision = self.registry.delete_subject(subject, is_permanent=is_permanent)
+        decision = self.own.delete_subject(subject, is_permanent=is_permanent)
         log.info(LogEvent.SUBJECT_DELETED, subject=subject, is_permanent=is_permanent)
         return await self._commit(decision)
 
     async def configure(self, subject: str | None, compatibility: Compatibility | None) -> None:
         """Set a compatibility mode; answer when it is durable."""
-        await self._commit(self.registry.configure(subject, compatibility))
+        await self._commit(self.own.configure(subject, compatibility))
 
     async def lock(self, subject: str | None, *, is_read_only: bool | None) -> None:
         """Close or open a subject, or all; answer when it is durable."""
-        await self._commit(self.registry.lock(subject, is_read_only=is_read_only))
+        await self._commit(self.own.lock(subject, is_read_only=is_read_only))
 
     def try_on(
         self, subject: str, version: int | None, values: Sequence[bytes]
@@ -157,6 +179,10 @@ class Schemas:
                 self.registry.apply(event)
             else:
                 host.commit([event])
+            if self.history is not None:
+                self.history.add(event)
+        if self.history is not None and self.history.is_long:
+            self._tell_anew()
         await self.settled()
         return decision.reply
 
