@@ -148,6 +148,39 @@ RAFT_JOURNAL_BYTES_COMPACT: Final = 4 * MiB
 RAFT_ENTRIES_KEPT: Final = 1_000
 """Entries kept behind a snapshot, so that a follower that is a little late needs no snapshot."""
 
+ETCD_URL_CHARACTERS_MAX: Final = 4_096
+"""Longest setting that names an etcd: sixteen endpoints and four paths of files."""
+
+ETCD_ENDPOINTS_MAX: Final = 16
+"""Most members of an etcd that are tried in turn; etcd advises against more than seven."""
+
+ETCD_PREFIX_CHARACTERS_MAX: Final = 200
+"""Longest prefix of the keys of a cluster: every request repeats it."""
+
+ETCD_PASSWORD_BYTES_MAX: Final = 4 * KiB
+"""Largest file of a password for etcd."""
+
+ETCD_BATCH_BYTES_MAX: Final = 1 * MiB
+"""Proposals that are written to etcd at once; etcd takes requests of 1.5 MiB unless told more."""
+
+ETCD_BATCH_ENTRIES_MAX: Final = 10_000
+"""Most proposals in one key of the log."""
+
+ETCD_CHUNK_BYTES: Final = 512 * KiB
+"""A piece of a snapshot in etcd. It never changes: readers compute the number of pieces from it."""
+
+ETCD_PAGE_KEYS: Final = 64
+"""Keys of the log read at once, fewer if they are large."""
+
+ETCD_REPLY_BYTES_MAX: Final = 8 * MiB
+"""Largest reply of etcd that is read, one line of a watch among them."""
+
+ETCD_COMPACT_BATCHES: Final = 4_000
+"""Batches in etcd that a snapshot replaces: deleting as many keys takes etcd some milliseconds."""
+
+ETCD_COMPACT_BYTES: Final = 4 * MiB
+"""Batches in etcd of so many bytes are replaced by a snapshot, too."""
+
 assert 2 * REPLICAS_MAX < 2**6, "the union of old and new replicas fits the bits of an int"
 assert REPLICATION_FACTOR <= REPLICAS_MAX <= NODES_MAX
 assert TX_COORDINATORS < PLAIN_PRODUCERS_OWNER, "each coordinator of transactions has its blocks"
@@ -160,3 +193,5 @@ assert REPLICA_SHARE_BYTES_MIN < FETCH_BYTES_MAX
 assert RAFT_ENTRY_BYTES_MAX + 64 * KiB < JOURNAL_RECORD_BYTES_MAX
 assert RAFT_SNAPSHOT_BYTES_MAX + 1 * MiB < RAFT_MESSAGE_BYTES_MAX < REQUEST_BYTES_MAX
 assert RAFT_APPEND_ENTRIES_MAX * 25 < RAFT_MESSAGE_BYTES_MAX, "an empty entry has 25 bytes at most"
+assert RAFT_ENTRY_BYTES_MAX <= ETCD_BATCH_BYTES_MAX, "a proposal fits into a batch"
+assert 4 * ETCD_BATCH_BYTES_MAX // 3 + 64 * KiB < ETCD_REPLY_BYTES_MAX, "a batch as base64"
