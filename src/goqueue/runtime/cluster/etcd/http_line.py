@@ -79,8 +79,8 @@ class HttpLine:
         )
 
     def close(self) -> None:
-        """End the connection; who reads from it gets HttpLineError."""
-        self._writer.close()
+        """End the connection at once; who reads from it gets HttpLineError."""
+        self._writer.transport.abort()
 
     async def post(
         self, path: str, body: bytes, headers: bytes, *, seconds: float, bytes_max: int
@@ -158,4 +158,4 @@ class HttpLine:
         """Note the end; a reply that ends the connection leaves nothing to use."""
         self._is_complete = True
         if not self._parser.should_keep_alive():
-            self._writer.close()
+            self.close()
