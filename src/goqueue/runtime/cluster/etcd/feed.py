@@ -110,9 +110,10 @@ class EtcdFeed:
 
     async def _load(self) -> int:
         """Read the snapshot, if it is of use, and the log behind it; return the revision."""
+        applied = self._replica.index
         state = await self.read_state()
         if state.snapshot is None:
-            self._check_kept(0)
+            _check_kept(applied, 0)
             if not self._founders:
                 raise EtcdUnavailableError("there is no cluster under this prefix yet")
             await found_cluster(self._etcd, self._keys, self._founders)
@@ -120,7 +121,7 @@ class EtcdFeed:
         record, replica = state.snapshot, self._replica
         if record is None:
             raise EtcdUnavailableError("the cluster was not founded")
-        self._check_kept(state.head.index)
+        _check_kept(applied, state.head.index)
         if record.index > replica.index or not replica.is_loaded:
             data = await load_snapshot(self._etcd, self._keys, record, revision=state.revision)
             # This node may have led and gone further meanwhile.
@@ -133,13 +134,6 @@ class EtcdFeed:
         self._set_leader(state.leader)
         self._changed()
         return state.revision
-
-    def _check_kept(self, index: int) -> None:
-        if index < self._replica.index:
-            raise DataLossError(
-                f"etcd has the cluster's log up to {index}, this node has applied it up to "
-                f"{self._replica.index}: was etcd restored from a backup, or its keys deleted?"
-            )
 
     async def _load_log(self, state: EtcdState) -> None:
         """Apply the batches as of a revision, page by page."""
@@ -221,3 +215,12 @@ class EtcdFeed:
             revision == 0 or revision > replica.leader_revision
         )
         return replica.index < state.head.index or is_leader_old
+
+
+def _check_kept(applied: int, index: int) -> None:
+    """Compare the end of the log with what was applied here before it was read."""
+    if index < applied:
+        raise DataLossError(
+            f"etcd has the cluster's log up to {index}, this node has applied it up to {applied}: "
+            "was etcd restored from a backup, or its keys deleted?"
+        )

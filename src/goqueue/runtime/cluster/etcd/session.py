@@ -50,6 +50,8 @@ class EtcdSession:
         while True:
             try:
                 await self._hold()
+            except EtcdLeaseLostError:
+                pass
             except EtcdError as error:
                 self._note_reachable(error)
             self._forget()
