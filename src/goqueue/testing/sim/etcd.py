@@ -195,15 +195,15 @@ class SimEtcdWatch:
 
     async def next(self) -> Sequence[KeyEvent]:
         """Return the next changes."""
-        server, faults, chance = self._server, self._server.faults, self._server.chance
+        server, chance = self._server, self._server.chance
         while True:
             if self._is_closed or not self._link.is_connected:
                 raise EtcdUnavailableError("the watch is over")
             changes = server.model.changes(*self._keys, start_revision=self._revision)
             if changes and not self._is_stalled:
                 await self._link.pause()
-                self._is_stalled = chance.random() < faults.watch_stalled
-                if chance.random() < faults.watch_broken:
+                self._is_stalled = chance.random() < server.faults.watch_stalled
+                if chance.random() < server.faults.watch_broken:
                     raise EtcdUnavailableError("the watch broke")
                 if not self._is_stalled:
                     return self._some(changes)

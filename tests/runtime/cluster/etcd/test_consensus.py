@@ -2,15 +2,28 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
+from goqueue.base.cluster_limits import ETCD_CHUNK_BYTES, RAFT_ENTRY_BYTES_MAX
+from goqueue.base.errors import (
+    DataLossError,
+    DeadlineExceededError,
+    GoQueueError,
+    InvalidRequestError,
+    NotLeaderError,
+    OverloadedError,
+    TooLargeError,
+)
+from goqueue.core.raft.messages import PeerId
+from goqueue.runtime.cluster.etcd.api import DeleteKeys, EtcdRefusedError, ReadKeys
 from goqueue.runtime.cluster.etcd.records import EtcdKeys
 from goqueue.testing.sim.etcd import EtcdFaults
 from tests.runtime.cluster.consensus_contract import ConsensusContract
 from tests.runtime.cluster.etcd.fleet import EtcdFleet, run_etcd_fleet
-from tests.runtime.cluster.etcd.history import ProposalHistory, check_writes
+
+KEYS = EtcdKeys("goqueue")
 
 
 class TestEtcdConsensus(ConsensusContract):
@@ -20,65 +33,278 @@ class TestEtcdConsensus(ConsensusContract):
         run_etcd_fleet(scenario, seed=seed)
 
 
-@pytest.mark.parametrize("seed", range(1, 21))
-def test_nothing_is_lost_or_done_twice_whatever_etcd_does(seed: int) -> None:
-    """Slow, unreachable, compacted, leases lost, outcomes unknown, requests late, nodes killed."""
+def batches(fleet: EtcdFleet) -> int:
+    """Return how many keys of the log are in etcd."""
+    return len(fleet.etcd.model.range(ReadKeys(KEYS.log(0), KEYS.log_end)).items)
+
+
+def lease_of_leader(fleet: EtcdFleet) -> int:
+    """Return the lease by which a node leads."""
+    return fleet.etcd.model.range(ReadKeys(KEYS.leader)).items[0].lease
+
+
+@pytest.mark.parametrize("seed", range(1, 6))
+def test_a_write_without_an_answer_counts_once(seed: int) -> None:
+    """It is sent again until an answer comes, whether it was done or not."""
 
     async def scenario(fleet: EtcdFleet) -> None:
-        await fleet.leader()
-        history = ProposalHistory(fleet)
-        proposing = asyncio.create_task(history.propose_for(40, workers=4))
-        while not proposing.done():
-            await disturb(fleet)
-            await asyncio.sleep(fleet.random.uniform(0.05, 1.5))
-        await proposing
-        await settle(fleet)
-        await fleet.propose(b"end")
+        node = fleet.node(await fleet.leader())
+        chance = fleet.random.choice
+        fleet.etcd.faults = EtcdFaults(unanswered=chance((1.0, 0.0)), lost=chance((1.0, 0.0)))
+        waiting = asyncio.create_task(node.propose(b"once"))
+        await asyncio.sleep(0.8)
+        fleet.etcd.faults = EtcdFaults()
+        outcome = await waiting
 
-        await fleet.agree()
-        entries = list(fleet.places[fleet.founders[0]].machine.entries)
-        assert entries.pop()[1] == b"end"
-        history.check([entry for entry in entries if entry[1] != b"end"])
-        fleet.etcd.model.compacted = 0
-        assert check_writes(fleet.etcd.model, EtcdKeys("goqueue")) > 0
-        assert len(history.accepted) > 10
+        assert await fleet.agree() == [b"once"]
+        assert fleet.places[await fleet.leader()].machine.entries == [(outcome.index, b"once")]
 
-    run_etcd_fleet(scenario, seed=seed, compact_batches=20)
+    run_etcd_fleet(scenario, seed=seed)
 
 
-async def disturb(fleet: EtcdFleet) -> None:
-    """Do one thing that happens to an etcd or to its clients."""
-    chance, model = fleet.random, fleet.etcd.model
-    match chance.randrange(8):
-        case 0:
-            fleet.cut_off = set(chance.sample(fleet.founders, chance.choice((1, 1, 2))))
-        case 1 | 2:
-            fleet.cut_off = set()
-            fleet.etcd.faults = EtcdFaults()
-        case 3:
-            model.compact(chance.randint(model.compacted, model.revision))
-        case 4 if model.leases:
-            lease = chance.choice(model.leases)
-            fleet.etcd.do(lambda: model.revoke(lease))
-        case 5:
-            peer = chance.choice(fleet.running)
+def test_a_write_that_arrives_after_the_leader_was_deposed_is_not_done() -> None:
+    """Its caller learns so as soon as the next leader is known."""
+
+    async def scenario(fleet: EtcdFleet) -> None:
+        old = await fleet.leader()
+        fleet.etcd.faults = EtcdFaults(late=1.0)
+        waiting = asyncio.create_task(fleet.node(old).propose(b"late"))
+        await asyncio.sleep(0.01)
+        fleet.etcd.faults = EtcdFaults()
+        lease = lease_of_leader(fleet)
+        fleet.etcd.do(lambda: fleet.etcd.model.revoke(lease))
+        with pytest.raises(NotLeaderError):
+            await waiting
+        await fleet.propose(b"next")
+        await asyncio.sleep(10)
+
+        assert await fleet.agree() == [b"next"]
+
+    run_etcd_fleet(scenario)
+
+
+def test_a_lease_that_is_lost_ends_the_lead() -> None:
+    """The next leader has a greater term, if it is the same node, too."""
+
+    async def scenario(fleet: EtcdFleet) -> None:
+        terms = []
+        for _ in range(5):
+            leader = await fleet.leader()
+            terms.append(fleet.node(leader).leading.term)
+            lease = lease_of_leader(fleet)
+            fleet.etcd.do(lambda lease=lease: fleet.etcd.model.revoke(lease))
+            while fleet.node(leader).leading.term == terms[-1]:
+                await asyncio.sleep(0.01)
+            await fleet.propose(b"%d" % len(terms))
+
+        assert terms == sorted(set(terms))
+        assert await fleet.agree() == [b"1", b"2", b"3", b"4", b"5"]
+
+    run_etcd_fleet(scenario)
+
+
+def test_a_node_without_a_lease_knows_of_no_leader() -> None:
+    """What it last heard of etcd may be long over; it takes no proposals."""
+
+    async def scenario(fleet: EtcdFleet) -> None:
+        leader = await fleet.leader()
+        fleet.cut_off = set(fleet.founders)
+        await asyncio.sleep(3)
+
+        assert all(fleet.node(peer).leading.leader is None for peer in fleet.running)
+        with pytest.raises(NotLeaderError):
+            await fleet.node(leader).propose(b"no")
+        fleet.cut_off = set()
+        await fleet.propose(b"yes")
+        assert await fleet.agree() == [b"yes"]
+        known = fleet.places[leader].machine.leaders
+        assert [one.leader for one in known[:2]] == [leader, None]
+
+    run_etcd_fleet(scenario)
+
+
+def test_a_log_that_has_grown_is_replaced_by_a_snapshot() -> None:
+    """In pieces, whatever its size; a node that starts begins with it."""
+
+    async def scenario(fleet: EtcdFleet) -> None:
+        leader = fleet.node(await fleet.leader())
+        words = [b"%d" % at + b"x" * 30_000 for at in range(60)]
+        for word in words:
+            await leader.propose(word)
+        await asyncio.sleep(1)
+        (record,) = fleet.etcd.model.range(ReadKeys(KEYS.snapshot)).items
+        chunks = fleet.etcd.model.range(ReadKeys(*KEYS.chunks_before(10**9))).items
+        assert b'"index":60' in record.value
+        assert [len(item.value) for item in chunks[:-1]] == [ETCD_CHUNK_BYTES] * 3
+        assert batches(fleet) == 0
+        await leader.propose(b"more")
+        for peer in fleet.running:
             await fleet.crash(peer)
-            await asyncio.sleep(chance.choice((0.0, 0.5, 5.0)))
             await fleet.start(peer)
-        case _:
-            fleet.etcd.faults = EtcdFaults(
-                delay=chance.choice(((0.0002, 0.003), (0.01, 0.3))),
-                lost=chance.choice((0.0, 0.1)),
-                unanswered=chance.choice((0.0, 0.3)),
-                late=chance.choice((0.0, 0.2)),
-                watch_broken=chance.choice((0.0, 0.3)),
-                watch_stalled=chance.choice((0.0, 0.1)),
-            )
+
+        assert await fleet.agree() == [*words, b"more"]
+
+    run_etcd_fleet(scenario, compact_batches=20)
 
 
-async def settle(fleet: EtcdFleet) -> None:
-    """Let all be well again, and what is late arrive."""
-    fleet.cut_off = set()
-    fleet.etcd.faults = EtcdFaults()
-    await asyncio.sleep(10)
-    await fleet.leader()
+def test_a_watch_behind_a_compaction_reads_snapshot_and_log() -> None:
+    """Whether it fell behind the snapshot or not."""
+
+    async def scenario(fleet: EtcdFleet) -> None:
+        leader = await fleet.leader()
+        late = next(peer for peer in fleet.running if peer != leader)
+        words = []
+        for at in range(6):
+            fleet.cut_off = {late}
+            for one in range(9):
+                words.append(b"%d.%d" % (at, one))
+                await fleet.node(leader).propose(words[-1])
+            fleet.etcd.model.compact(fleet.etcd.model.revision)
+            fleet.cut_off = set()
+            await asyncio.sleep(5)
+
+            assert fleet.words(late) == words
+        assert fleet.places[late].machine.restored > 1
+
+    run_etcd_fleet(scenario, compact_batches=20)
+
+
+def test_a_watch_that_shows_nothing_is_replaced() -> None:
+    """Within some seconds, without anybody asking."""
+
+    async def scenario(fleet: EtcdFleet) -> None:
+        leader = await fleet.leader()
+        other = next(peer for peer in fleet.running if peer != leader)
+        fleet.etcd.faults = EtcdFaults(watch_stalled=1.0)
+        await fleet.node(leader).propose(b"unseen")
+        await asyncio.sleep(0.1)
+        assert fleet.words(other) == []
+        fleet.etcd.faults = EtcdFaults()
+        await asyncio.sleep(7)
+
+        assert fleet.words(other) == [b"unseen"]
+
+    run_etcd_fleet(scenario)
+
+
+def test_only_voters_lead() -> None:
+    """A leader that loses its vote lets another node lead."""
+
+    async def scenario(fleet: EtcdFleet) -> None:
+        old = await fleet.leader()
+        await fleet.node(old).add_learner(old)
+        while fleet.node(old).leading.is_own or await fleet.leader() == old:
+            await asyncio.sleep(0.01)
+        first = await fleet.leader()
+        second = next(peer for peer in fleet.running if peer not in (old, first))
+        with pytest.raises(InvalidRequestError):
+            await fleet.node(first).transfer(old)
+        await fleet.node(first).remove(second)
+        with pytest.raises(InvalidRequestError):
+            await fleet.node(first).remove(first)
+        await fleet.stop(first)
+        await asyncio.sleep(10)
+
+        assert all(fleet.node(peer).leading.leader is None for peer in (old, second))
+        await fleet.start(first)
+        assert await fleet.propose(b"back") == first
+
+    run_etcd_fleet(scenario)
+
+
+def test_the_lead_goes_to_no_node_that_is_down() -> None:
+    """The leader leads on."""
+
+    async def scenario(fleet: EtcdFleet) -> None:
+        leader = await fleet.leader()
+        down = next(peer for peer in fleet.running if peer != leader)
+        await fleet.stop(down)
+        with pytest.raises(DeadlineExceededError):
+            await fleet.node(leader).transfer(down)
+
+        assert await fleet.propose(b"still") == leader
+
+    run_etcd_fleet(scenario)
+
+
+def test_one_change_of_the_members_at_a_time() -> None:
+    """As with the embedded quorum."""
+
+    async def scenario(fleet: EtcdFleet) -> None:
+        node = fleet.node(await fleet.leader())
+        first = asyncio.create_task(node.add_learner(PeerId(4)))
+        await asyncio.sleep(0)
+        with pytest.raises(OverloadedError):
+            await node.add_learner(PeerId(5))
+        await first
+
+        assert list(node.members.learners) == [4]
+
+    run_etcd_fleet(scenario)
+
+
+def test_what_etcd_refuses_is_refused() -> None:
+    """With its reason; what is proposed later is another matter."""
+
+    async def scenario(fleet: EtcdFleet) -> None:
+        leader = await fleet.leader()
+        link = fleet.places[leader].link
+        assert link is not None
+        whole = link.txn
+
+        async def full(*_: object) -> NoReturn:
+            raise EtcdRefusedError("mvcc: database space exceeded")
+
+        link.txn = full  # type: ignore[method-assign]
+        with pytest.raises(OverloadedError, match="space exceeded"):
+            await fleet.node(leader).propose(b"no")
+        link.txn = whole  # type: ignore[method-assign]
+        with pytest.raises(TooLargeError):
+            await fleet.node(leader).propose(bytes(RAFT_ENTRY_BYTES_MAX + 1))
+        await fleet.node(leader).propose(bytes(RAFT_ENTRY_BYTES_MAX))
+
+        assert len((await fleet.agree())[0]) == RAFT_ENTRY_BYTES_MAX
+
+    run_etcd_fleet(scenario)
+
+
+def test_an_etcd_that_has_less_than_it_had_is_left() -> None:
+    """A node does not go on with another history than it has applied."""
+
+    async def scenario(fleet: EtcdFleet) -> None:
+        await fleet.propose(b"kept")
+        await fleet.agree()
+        model = fleet.etcd.model
+        fleet.cut_off = set(fleet.founders)
+        fleet.etcd.do(lambda: model.txn((), [DeleteKeys(b"goqueue/", b"goqueue0")]))
+        model.compact(model.revision)
+        fleet.cut_off = set()
+        await asyncio.sleep(5)
+        for peer in fleet.running:
+            assert isinstance(fleet.node(peer).failure, DataLossError)
+            with pytest.raises(DataLossError):
+                await fleet.node(peer).barrier()
+            assert not fleet.node(peer).leading.is_own
+            assert fleet.words(peer) == [b"kept"]
+            await fleet.stop(peer)
+
+    run_etcd_fleet(scenario)
+
+
+def test_a_node_that_may_not_found_a_cluster_waits_for_one() -> None:
+    """So that a wrong prefix begins no cluster of its own."""
+
+    async def scenario(fleet: EtcdFleet) -> None:
+        for peer in fleet.running:
+            await fleet.stop(peer)
+        fleet.etcd.do(lambda: fleet.etcd.model.txn((), [DeleteKeys(b"goqueue/", b"goqueue0")]))
+        await fleet.start(PeerId(4))
+        with pytest.raises(GoQueueError):
+            await fleet.node(PeerId(4)).barrier()
+        await fleet.start(PeerId(1))
+        await fleet.propose(b"founded")
+        await fleet.node(PeerId(4)).barrier()
+
+        assert fleet.words(PeerId(4)) == [b"founded"]
+
+    run_etcd_fleet(scenario)

@@ -6,9 +6,9 @@ that write is its term. The decision and what it rests on: docs/adr/0060.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from goqueue.base.cluster_limits import (
     ETCD_COMPACT_BATCHES,
@@ -133,9 +133,9 @@ class EtcdConsensus:
     async def start(self) -> None:
         """Begin to take part. The state machine is restored as soon as etcd can be reached."""
         assert not self._tasks, "started once"
-        works = (self._session.run(), self._feed.run(), self._writer.run(), self._campaign())
+        works = (self._session.run, self._feed.run, self._writer.run, self._campaign, self._check)
         loop = asyncio.get_running_loop()
-        for work in (*works, self._check()):
+        for work in works:
             self._tasks.append(loop.create_task(self._guard(work)))
 
     async def stop(self) -> None:
@@ -148,9 +148,9 @@ class EtcdConsensus:
         await self._session.stop()
         await self._etcd.close()
 
-    async def _guard(self, work: Coroutine[Any, Any, None]) -> None:
+    async def _guard(self, work: Callable[[], Awaitable[None]]) -> None:
         try:
-            await work
+            await work()
         except GoQueueError as error:
             await self._leave(error)
         except Exception:

@@ -199,7 +199,9 @@ class EtcdFeed:
         It may hang on a lost connection or on a member of etcd that is cut off, and etcd before 3.5
         may miss to show a deletion at the very revision to which it was compacted.
         """
-        before, self._seen = self._seen, await self.read_state()
+        applied, before = self._replica.index, self._seen
+        self._seen = await self.read_state()
+        _check_kept(applied, self._seen.head.index)
         watch = self._watch
         if watch is None or before is None:
             return
