@@ -149,6 +149,8 @@ class Committer:
         self._is_stopped = False
         self._due: asyncio.Handle | None = None
         self._has_synced_here = False
+        self._requests = 0
+        """How many wait for the next round."""
         self._is_crowded = False
         """Whether requests come so close together that one sync for several is worth the wait."""
 
@@ -171,24 +173,29 @@ class Committer:
         self._dirty.setdefault(owner, [])
         self._wake()
 
-    def durable(self, owner: Committable) -> asyncio.Future[None]:
-        """Return a future that is done when all that ``owner`` holds now is durable."""
+    def durable(self, owner: Committable, requests: int = 1) -> asyncio.Future[None]:
+        """Return a future that is done when all that ``owner`` holds now is durable.
+
+        ``requests`` wait for it; those that wait for other owners, too, are told of once.
+        """
         if self._is_stopped:
             raise ShuttingDownError("nothing is synced any more")
         future = asyncio.get_running_loop().create_future()
+        self._requests += requests
         self._dirty.setdefault(owner, []).append(future)
         self._wake()
         return future
 
-    def is_free(self, size: int) -> bool:
-        """Return True if ``size`` bytes should be synced inline, without waiting for more.
+    def is_free(self, size: int, count: int = 1) -> bool:
+        """Return True if ``size`` bytes of ``count`` owners should be synced inline, at once.
 
         A request right behind such a sync means load: from then on requests share their syncs.
         """
         if self._has_synced_here:
             self._is_crowded = True
         is_idle = not (self._dirty or self._jobs or self._is_crowded or self._is_stopped)
-        return is_idle and size <= INLINE_BYTES_MAX and self._sync_seconds < INLINE_SYNC_SECONDS_MAX
+        is_quick = self._sync_seconds * count < INLINE_SYNC_SECONDS_MAX
+        return is_idle and is_quick and size <= INLINE_BYTES_MAX
 
     @fast_path(of="Committer.durable", bench="latency", test="tests/runtime/test_commit.py")
     def sync_here(self, owner: Committable) -> None:
@@ -223,7 +230,8 @@ class Committer:
     def _begin_shares(self) -> None:
         self._due = None
         ready = [owner for owner in self._dirty if owner not in self._busy]
-        self._is_crowded = sum(len(self._dirty[owner]) for owner in ready) > 1
+        self._is_crowded = self._requests > 1
+        self._requests = 0
         if self._pool is not None and self._is_quick(ready):
             self._run_here(self._begin_all(ready))
             return

@@ -27,6 +27,8 @@ from goqueue.runtime.log.acks import Acks
 from goqueue.runtime.log.places import outcomes_of
 from goqueue.runtime.log.plain import publish_plain
 from goqueue.runtime.log.published import Published
+from goqueue.runtime.log.small_requests import Part
+from goqueue.runtime.log.topic import Topic
 from goqueue.runtime.tx.transactions import Last
 from goqueue.service.drafts import Columns, Now, check_count, draft_all, draft_one
 from goqueue.service.tx import identity_of
@@ -76,29 +78,24 @@ class Publishing:
 
         False means that nothing was done, and the request is one for ``produce``.
         """
-        if call.transaction is not None or call.acks not in WAITING or len(call.parts) != 1:
+        if call.transaction is not None or call.acks not in WAITING:
             return False
         topic = self._topics.get(TopicName(call.topic))
-        (part,) = call.parts
-        if topic is None or part.size != len(payload):
+        parts = _cut(call.parts, payload)
+        if topic is None or parts is None:
             return False
-        if call.acks == Acks.LEADER and topic.is_replicated(part.partition):
+        if call.acks == Acks.LEADER and any(topic.is_replicated(one) for one, _ in parts):
             # Together with others it would wait for the replicas.
             return False
-
-        def answer(outcome: Published | GoQueueError) -> calls.Produced:
-            produced = _produced(part.partition, outcome)
-            return calls.Produced(
-                topic.settings.ack_durability, [produced], replicas=_replicas([outcome])
-            )
-
-        begun: Published | GoQueueError | bool | None
-        begun = topic.small.publish_at_once(grant, part.partition, payload)
+        begun: list[Published | GoQueueError] | bool | None
+        begun = topic.small.publish_at_once(grant, parts)
         if begun is None:
-            begun = topic.small.begin(
-                grant, part.partition, payload, lambda outcome: done(answer(outcome))
-            )
-        return begun if isinstance(begun, bool) else answer(begun)
+
+            def answer(outcomes: list[Published | GoQueueError]) -> None:
+                done(_answer(topic, parts, outcomes))
+
+            begun = topic.small.begin(grant, parts, answer)
+        return begun if isinstance(begun, bool) else _answer(topic, parts, begun)
 
     @granted_verb(Deed.PUBLISH)
     async def produce(
@@ -108,15 +105,11 @@ class Publishing:
         payload = context.payload
         if call.acks not in ACKS:
             raise InvalidRequestError(f"acks: must be one of {', '.join(ACKS)}")
-        if sum(part.size for part in call.parts) != len(payload):
+        parts = _cut(call.parts, payload)
+        if parts is None:
             raise InvalidRequestError("parts: their sizes do not add up to the payload")
         topic = self._broker.topic(call.topic)
         acks = Acks(call.acks)
-        parts: list[tuple[int, memoryview]] = []
-        position = 0
-        for part in call.parts:
-            parts.append((part.partition, payload[position : position + part.size]))
-            position += part.size
         ended: bool | GoQueueError = False
         if call.transaction is not None:
             outcomes, ended = await self._produce_in(grant, call.transaction, call.topic, parts)
@@ -126,10 +119,7 @@ class Publishing:
         durability = OS if acks is Acks.NONE else topic.settings.ack_durability
         return calls.Produced(
             durability,
-            [
-                _produced(part.partition, one)
-                for part, one in zip(call.parts, outcomes, strict=True)
-            ],
+            [_produced(part, one) for part, one in zip(parts, outcomes, strict=True)],
             ended is True,
             failure_of(ended) if isinstance(ended, GoQueueError) else None,
             _replicas(outcomes),
@@ -225,9 +215,32 @@ def _replicas(outcomes: Sequence[Published | GoQueueError]) -> int:
     return min((one.replicas for one in outcomes if isinstance(one, Published)), default=1)
 
 
-def _produced(partition: int, outcome: Published | GoQueueError) -> calls.ProducedPart:
+def _cut(parts: Sequence[calls.ProducePart], payload: memoryview) -> list[Part] | None:
+    """Return the frames of each part, or None if their sizes do not add up to the payload."""
+    if len(parts) == 1:
+        (part,) = parts
+        return [(part.partition, payload)] if part.size == len(payload) else None
+    found: list[Part] = []
+    position = 0
+    for part in parts:
+        found.append((part.partition, payload[position : position + part.size]))
+        position += part.size
+    return found if position == len(payload) else None
+
+
+def _answer(
+    topic: Topic, parts: list[Part], outcomes: list[Published | GoQueueError]
+) -> calls.Produced:
+    produced = list(map(_produced, parts, outcomes))
+    return calls.Produced(topic.settings.ack_durability, produced, replicas=_replicas(outcomes))
+
+
+def _produced(part: Part, outcome: Published | GoQueueError) -> calls.ProducedPart:
+    partition, _ = part
     if isinstance(outcome, GoQueueError):
         return calls.ProducedPart(partition, -1, failure=failure_of(outcome))
+    if not (outcome.repeats or outcome.misfits or outcome.conflicts):
+        return calls.ProducedPart(partition, outcome.base_offset, outcome.is_duplicate)
     repeats = [calls.RepeatPart(one.row, one.partition, one.offset) for one in outcome.repeats]
     return calls.ProducedPart(
         partition,

@@ -227,11 +227,11 @@ class Partition:
 
     # Committing.
 
-    def is_free(self, size: int) -> bool:
-        """Return True if so many bytes can be appended and synced without waiting for anybody."""
+    def is_free(self, size: int, count: int = 1) -> bool:
+        """Return True if bytes can be appended and synced at once, here as in others of a count."""
         is_open = self.rolling is None and not self._unsynced_bytes and not self.log.is_committing
         is_open = is_open and self.leadership.is_alone
-        return is_open and self.log.fits(size) and self._committer.is_free(size)
+        return is_open and self.log.fits(size) and self._committer.is_free(size, count)
 
     def sync_here(self) -> None:
         """Commit everything appended so far before returning, or raise."""
@@ -253,11 +253,11 @@ class Partition:
         self.check_open()
         return self._committer.durable(self)
 
-    def committed(self) -> asyncio.Future[None]:
+    def committed(self, requests: int = 1) -> asyncio.Future[None]:
         """Return a future that is done when everything appended so far may be acknowledged."""
         self.leadership.check_led()
         self.check_open()
-        durable = self._committer.durable(self)
+        durable = self._committer.durable(self, requests)
         if self.leadership.replication is None:
             return durable
         return self.leadership.committed(durable)

@@ -285,9 +285,9 @@ class Connection(asyncio.Protocol):
     @property
     def _is_calm(self) -> bool:
         """Return True if nothing has to be considered before a request that is there is begun."""
-        is_behind = self._backlog or self._in_line or self._reader.held
-        is_held_up = self._is_paused or self._is_waiting or self._has_turn
-        return not is_behind and not is_held_up and self._requests.free > 0 and self._is_open
+        is_held_up = self._backlog or self._in_line or self._reader.held or self._is_paused
+        is_held_up = is_held_up or self._is_waiting or self._has_turn
+        return not is_held_up and self._requests.free > 0 and self._is_open
 
     def _begin_alone(self, packet: Packet) -> bool:
         """Publish a request that came by itself; return False if it goes the way of the others."""
@@ -295,9 +295,9 @@ class Connection(asyncio.Protocol):
             return False
         begun = self._begin_produce(packet) if self._is_calm else False
         if begun:
-            # What was answered at once is gone, and needs no counting.
             self._requests.charge(packet.size)
-            self._pace()
+            if self._requests.free <= 0 or self._under_way >= CONNECTION_REQUESTS_MAX:
+                self._pace()
         return begun is not False
 
     def _begin_produce(self, packet: Packet) -> bool | None:
