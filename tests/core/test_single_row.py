@@ -11,8 +11,14 @@ from goqueue.base.ids import Epoch, ProducerId, Sequence
 from goqueue.base.limits import TIMESTAMP_AHEAD_MS_MAX
 from goqueue.core.record.check import check_frames
 from goqueue.core.record.message import Draft
-from goqueue.core.record.row import encode_row
-from goqueue.core.record.single_row import check_single_row, encode_single_row
+from goqueue.core.record.row import PackedRows, encode_row
+from goqueue.core.record.single_row import (
+    PackedRow,
+    PackedSingleRows,
+    check_single_row,
+    check_single_rows,
+    encode_single_row,
+)
 from goqueue.core.record.stamp import NO_STAMP, ProducerStamp
 
 NOW_MS = 1_700_000_000_000
@@ -85,3 +91,37 @@ def test_a_message_is_encoded_as_by_encode_row(
     draft = Draft(value=value, key=key, timestamp_us=time_us)
 
     assert encode_single_row(value, key, time_us, stamp) == encode_row(draft, stamp=stamp)
+
+
+@given(st.lists(drafts, max_size=5), stamps, st.integers(0))
+def test_frames_are_checked_as_by_check_frames(
+    many: list[Draft], stamp: ProducerStamp, seed: int
+) -> None:
+    """What ``check_single_rows`` takes, also cut or damaged, is what ``check_frames`` takes."""
+    random = Random(seed)
+    frames = b"".join([encode_row(draft, stamp=stamp) for draft in many])
+    flipped = bytearray(frames)
+    if frames:
+        flipped[random.randrange(len(frames))] ^= 1 << random.randrange(8)
+    for one in (frames, bytes(flipped), frames[: random.randrange(len(frames) + 1)], frames + b"G"):
+        checked = check_single_rows(memoryview(one), now_ms=NOW_MS)
+        if checked is not None:
+            assert checked == check_frames(memoryview(one), now_ms=NOW_MS)
+    are_taken = [agrees(encode_row(draft, stamp=stamp)) for draft in many]
+    is_taken = check_single_rows(memoryview(frames), now_ms=NOW_MS) is not None
+    assert is_taken == (bool(many) and all(are_taken))
+
+
+@given(
+    st.lists(st.tuples(st.binary(min_size=1), st.binary(min_size=1), times), max_size=5),
+    st.builds(ProducerStamp, st.integers(0, 9).map(ProducerId), st.just(1), st.integers(0, 99)),
+)
+def test_few_messages_are_packed_as_by_packed_rows(
+    many: list[tuple[bytes, bytes, int]], stamp: ProducerStamp
+) -> None:
+    """``PackedSingleRows`` writes the bytes of ``PackedRows``."""
+    quick = PackedSingleRows([PackedRow(*one) for one in many])
+    slow = PackedRows([Draft(value=one[0], key=one[1], timestamp_us=one[2]) for one in many])
+
+    assert quick.frame(stamp) == slow.frame(stamp)
+    assert quick.rows == slow.rows

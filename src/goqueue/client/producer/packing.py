@@ -22,12 +22,16 @@ from goqueue.core.record.message import Draft, Priority
 from goqueue.core.record.plain_batch import PlainRows
 from goqueue.core.record.repack import ROWS_AS_BATCH_MIN
 from goqueue.core.record.row import PackedRows
+from goqueue.core.record.single_row import PackedRow, PackedSingleRows
 
 assert PARTITIONS_MAX < 2**16, "sixteen bits are sorted by radix, which is what makes cutting fast"
 
 
 PLAIN_ROWS_MAX: Final = 2_000
 """Larger piles are columns of Arrow, which are quicker the more messages there are."""
+
+FEW_ROWS_MAX: Final = 64
+"""So few rows are put in order one by one: a call of numpy costs as much as several of them."""
 
 FRAME_BYTES: Final = 1 * MiB
 """Batches much larger than this are cut; the broker takes larger ones, readers like these."""
@@ -52,17 +56,29 @@ class Packing:
         _apply_times(pile)
         if len(pile) == 1 and not transaction:
             return [self._only(pile)]
-        numbers = self._partition_numbers(pile)
-        order = numbers.argsort(kind="stable")
-        runs = _runs(np.bincount(numbers).tolist())
+        order, runs = self._in_order(pile)
         is_small = max(run.length for run in runs) < ROWS_AS_BATCH_MIN
         if is_small and not transaction:
-            return [
-                Part(run.partition, rows, PackedRows(_drafts(pile, rows)))
-                for run in runs
-                for rows in [run.of(order)]
-            ]
+            return [_few(pile, run.partition, run.of(order)) for run in runs]
         return self._cut_columns(pile, order, runs, transaction)
+
+    def _in_order(self, pile: Pile) -> "tuple[Numbers, list[_PartitionRun]]":
+        """Return the rows in the order of their partitions, and where those of each are."""
+        if len(pile) > FEW_ROWS_MAX:
+            numbers = self._partition_numbers(pile)
+            return numbers.argsort(kind="stable"), _runs(np.bincount(numbers).tolist())
+        few = [
+            self._take_turn() if key is None else mmh3_32_uintdigest(key) % self.partitions
+            for key in pile.keys
+        ]
+        for row, extra in pile.extras.items():
+            few[row] = few[row] if extra.partition is None else extra.partition
+        runs: list[_PartitionRun] = []
+        start = 0
+        for partition in sorted(set(few)):
+            runs.append(_PartitionRun(partition, start, few.count(partition)))
+            start = runs[-1].end
+        return np.array(sorted(range(len(few)), key=few.__getitem__), np.int64), runs
 
     def _only(self, pile: Pile) -> Part:
         """Return a pile of one message as a part, without the machinery for many."""
@@ -90,7 +106,7 @@ class Packing:
         for run in runs:
             rows = run.of(order)
             if run.length < ROWS_AS_BATCH_MIN and not transaction:
-                parts.append(Part(run.partition, rows, PackedRows(_drafts(pile, rows))))
+                parts.append(_few(pile, run.partition, rows))
                 continue
             own_times = run.of(times)
             packed = pack_message(
@@ -222,8 +238,18 @@ def _pick(
     return [default if value is None else value for value in values]
 
 
-def _drafts(pile: Pile, rows: Numbers) -> list[Draft]:
-    return [_draft(pile, row) for row in rows.tolist()]
+def _few(pile: Pile, partition: int, rows: Numbers) -> Part:
+    """Return messages that are too few for a batch."""
+    keys, values, times_ns, numbers = pile.keys, pile.values, pile.times_ns, rows.tolist()
+    plain: list[PackedRow] = []
+    if not pile.extras:
+        for row in numbers:
+            key, value = keys[row], values[row]
+            if key and value:
+                plain.append(PackedRow(value, key, times_ns[row] // NS_PER_US))
+    if len(plain) == len(numbers):
+        return Part(partition, rows, PackedSingleRows(plain))
+    return Part(partition, rows, PackedRows([_draft(pile, row) for row in numbers]))
 
 
 def _draft(pile: Pile, row: int) -> Draft:

@@ -34,6 +34,10 @@ FIELDS = 3
 """So many entries of the list of rows are one message: value, key, moment."""
 
 
+FEW_ROWS_MAX = 64
+"""Where so few messages are is worked out without numpy."""
+
+
 class _PileColumns(NamedTuple):
     """The rows of a pile when it was closed."""
 
@@ -120,8 +124,8 @@ class Pile:
         self.size = 0
         self.parts_left = 0
         self._outcomes: list[Outcome] = []
-        self._offsets: np.ndarray[Any, Any] | None = None
-        self._partitions: np.ndarray[Any, Any] | None = None
+        self._offsets: np.ndarray[Any, Any] | list[int] | None = None
+        self._partitions: np.ndarray[Any, Any] | list[int] | None = None
         self._repeats: dict[int, RepeatPart] = {}
         self._refused: dict[int, GoQueueError] = {}
         self._is_done = False
@@ -368,6 +372,9 @@ class Pile:
             self._partitions = _ONE_ROW
             self._offsets = np.array([self._outcomes[0].base_offset])
             return
+        if rows <= FEW_ROWS_MAX:
+            self._index_few(rows)
+            return
         offsets = np.zeros(rows, np.int64)
         owners = np.zeros(rows, np.int32)
         for number, outcome in enumerate(self._outcomes):
@@ -377,6 +384,17 @@ class Pile:
             offsets[outcome.rows] = outcome.base_offset + np.cumsum(kept) - 1
         self._partitions = owners
         self._offsets = offsets
+
+    def _index_few(self, rows: int) -> None:
+        """Do the same one by one: a call of numpy costs as much as several rows."""
+        offsets, owners = [0] * rows, [0] * rows
+        for number, outcome in enumerate(self._outcomes):
+            left_out = {repeat.row for repeat in outcome.repeats}
+            offset = outcome.base_offset - 1
+            for place, row in enumerate(outcome.rows.tolist()):
+                offset += place not in left_out
+                offsets[row], owners[row] = offset, number
+        self._partitions, self._offsets = owners, offsets
 
 
 def complain(loop: asyncio.AbstractEventLoop, whose: str, fault: Exception) -> None:

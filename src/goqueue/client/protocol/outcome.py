@@ -9,11 +9,11 @@ import numpy as np
 from goqueue.base.errors import DelayConflictError, GoQueueError, SchemaViolationError
 from goqueue.core.record.batch import PackedBatch
 from goqueue.core.record.row import PackedRows
-from goqueue.core.record.single_row import PackedRow
+from goqueue.core.record.single_row import PackedRow, PackedSingleRows
 from goqueue.wire.calls import RepeatPart
 
 Numbers = np.ndarray[Any, Any]
-Packed = PackedBatch | PackedRows | PackedRow
+Packed = PackedBatch | PackedRows | PackedRow | PackedSingleRows
 """Messages of one partition, to be stamped and sent."""
 
 

@@ -79,6 +79,23 @@ def check_single_row(frame: memoryview, *, now_ms: int) -> CheckedFrame | None:
     )
 
 
+def check_single_rows(frames: memoryview, *, now_ms: int) -> list[CheckedFrame] | None:
+    """Return good frames as ``check_frames`` does; None if one is not plain, or not good."""
+    checked: list[CheckedFrame] = []
+    position, size = 0, len(frames)
+    while position < size:
+        if size - position < FRAME_HEADER_BYTES:
+            return None
+        *_, key_size, value_size, headers_size = _HEADER.unpack_from(frames, position)
+        end = position + FRAME_HEADER_BYTES + key_size + value_size + headers_size
+        single = check_single_row(frames[position:end], now_ms=now_ms)
+        if single is None:
+            return None
+        checked.append(single)
+        position = end
+    return checked or None
+
+
 def encode_single_row(value: bytes, key: bytes, timestamp_us: int, stamp: ProducerStamp) -> bytes:
     """Return the frame of a message with a key and a value, neither of them empty."""
     assert key, "a key"
@@ -114,3 +131,18 @@ class PackedRow(msgspec.Struct, frozen=True, gc=False):
     def frame(self, stamp: ProducerStamp) -> bytes:
         """Return the frame under a producer's stamp."""
         return encode_single_row(self.value, self.key, self.timestamp_us, stamp)
+
+
+class PackedSingleRows(msgspec.Struct, frozen=True, gc=False):
+    """A few messages with a key and a value, none of them empty, each its own frame."""
+
+    messages: list[PackedRow]
+
+    @property
+    def rows(self) -> int:
+        """Return how many messages there are."""
+        return len(self.messages)
+
+    def frame(self, stamp: ProducerStamp) -> bytes:
+        """Return the frames under a producer's stamp."""
+        return b"".join([one.frame(stamp.after(row)) for row, one in enumerate(self.messages)])

@@ -19,7 +19,7 @@ from goqueue.base.grant import Grant
 from goqueue.base.names import is_internal
 from goqueue.base.units import KiB
 from goqueue.core.record.check import CheckedFrame, check_frames
-from goqueue.core.record.single_row import check_single_row
+from goqueue.core.record.single_row import check_single_row, check_single_rows
 from goqueue.core.topics.settings import TopicSettings
 from goqueue.runtime.log.delay_names import conflicts_of
 from goqueue.runtime.log.partition import Partition
@@ -167,7 +167,9 @@ class SmallRequests:
                 if single is not None:
                     checked.append([single])
                     continue
-                frames = check_frames(buffer, now_ms=now_ms)
+                frames = check_single_rows(buffer, now_ms=now_ms) or check_frames(
+                    buffer, now_ms=now_ms
+                )
             except GoQueueError as error:
                 checked.append(error)
                 continue
