@@ -13,10 +13,14 @@ from goqueue.core.cluster.membership import ClusterTimers
 from goqueue.runtime.clock import SystemClock
 from goqueue.runtime.cluster.node import Node
 from goqueue.runtime.cluster.node_config import ListenerAddresses, NodeConfig
+from goqueue.runtime.cluster.replicas import Replicas
 from goqueue.server import Server
+from goqueue.service.forwarding import ForwardedRequests
 from goqueue.service.peers import Peers
+from goqueue.service.routed import asked_verbs
 from goqueue.storage.local import LocalDisk
 from goqueue.transport.cluster.server import ClusterServer
+from goqueue.transport.native.dispatch import Dispatch
 
 
 def node_config(config: BrokerConfig) -> NodeConfig:
@@ -51,7 +55,26 @@ class NodeServer(Server):
         self.peers = Peers(self.node)
         self._cluster = ClusterServer(self.peers, watcher=self.node)
         self.node.attach(self._cluster)
+        self.replicas: Replicas | None = None
         self._waiting: asyncio.Task[None] | None = None
+        self._add_handlers()
+
+    def _add_handlers(self) -> None:
+        """Answer peers for the broker and the service."""
+        broker, service = self.broker, self.service
+        forwarded = ForwardedRequests(
+            service.gate,
+            service.turns,
+            serve=Dispatch(service).serve,
+            verbs=asked_verbs(service),
+        )
+        self.peers.add(forwarded.handlers())
+        if broker.transactions.cluster is not None:
+            self.peers.add(broker.transactions.cluster.handlers())
+        if broker.own_targets is not None:
+            self.peers.add(broker.own_targets.handlers())
+        if broker.schemas.feed is not None:
+            self.peers.add(broker.schemas.feed.handlers())
 
     @property
     def cluster_address(self) -> str:
@@ -78,10 +101,33 @@ class NodeServer(Server):
         except BaseException:
             await self._abandon()
             raise
-        # Replicas are made here, when there are some: they follow ``node.metadata`` and open what
-        # it says in the broker, then answer their own peers by ``peers.add``.
-        await super().start()
+        await self._open_broker()
+        await self._listen()
         self.node.serve()
+
+    async def _open_broker(self) -> None:
+        """Open what the image says, before this node is given anything to lead."""
+        try:
+            await self.broker.start()
+            self.replicas = replicas = self._make_replicas()
+            self.peers.add(replicas.handlers())
+            await replicas.start()
+            await replicas.settled()
+        except BaseException:
+            await self._abandon()
+            raise
+
+    def _make_replicas(self) -> Replicas:
+        replicas = Replicas(
+            self.broker,
+            self.node.topology,
+            self._cluster,
+            node=self.node.node,
+            directory=self.node.identity.directory,
+            check_live=self.node.topology.check_live,
+        )
+        self.node.topology.topics = replicas.topics
+        return replicas
 
     async def _find_cluster(self) -> None:
         loop = asyncio.get_running_loop()
@@ -105,6 +151,8 @@ class NodeServer(Server):
         await self.node.leave()
         self.broker.end_waits()
         await super()._close_ports()
+        if self.replicas is not None:
+            await self.replicas.stop()
         await self.node.stop()
         await self.broker.stop()
         await self._cluster.stop()

@@ -32,7 +32,7 @@ class Server:
         self.config = config
         disk = disk or LocalDisk(Path(config.data_dir))
         self.broker = Broker(config, disk, clock, topology=topology)
-        service = Service(self.broker)
+        self.service = service = Service(self.broker)
         self._native = NativeServer(service, http=lambda: self.http_address)
         self._http = HttpServer(routed(self.broker, service), native=lambda: self.native_address)
         service.cluster.listeners = lambda: (self.native_address, self.http_address)
@@ -70,6 +70,9 @@ class Server:
         except BaseException:
             await self._close_ports()
             raise
+        await self._listen()
+
+    async def _listen(self) -> None:
         try:
             await self._native.listen()
             await self._http.listen()

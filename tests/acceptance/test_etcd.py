@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
-from pathlib import Path
 
 import pytest
 

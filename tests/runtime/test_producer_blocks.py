@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from goqueue.base.cluster_limits import ID_BLOCK, ID_OWNERS_MAX
+from goqueue.base.cluster_limits import ID_BLOCK
 from goqueue.base.errors import (
     InvalidRequestError,
     InvalidTransactionStateError,
@@ -12,16 +12,8 @@ from goqueue.base.errors import (
     UnknownProducerError,
 )
 from goqueue.base.ids import NodeId
-from goqueue.core.cluster import blocks
 from goqueue.core.producers.identities import EPOCH_MAX
-from goqueue.runtime.log.producer_blocks import owner_of
 from tests.service.fleet import ServiceFleet, run_services
-
-
-def test_the_owner_of_an_id_is_the_one_of_the_metadata() -> None:
-    """Both know it by the number alone."""
-    for number in [*range(1, 5), ID_BLOCK, ID_BLOCK + 1, ID_BLOCK * ID_OWNERS_MAX + 1, 10**9]:
-        assert owner_of(number) == blocks.owner_of(number)
 
 
 def test_no_id_is_given_twice_by_any_node() -> None:

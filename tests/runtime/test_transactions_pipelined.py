@@ -27,6 +27,7 @@ from goqueue.runtime.log.published import Published
 from goqueue.runtime.tx import finisher as tx_endings
 from goqueue.runtime.tx import tx_entry
 from goqueue.runtime.tx.transactions import Last, Transactions
+from goqueue.runtime.tx.tx_link import TX_TOPIC
 from goqueue.testing.disk import CrashError
 from tests.runtime.grants import PUBLISHING
 from tests.runtime.rig import run
@@ -114,7 +115,7 @@ def test_a_transaction_of_one_request_is_one_record(monkeypatch: pytest.MonkeyPa
         bank = await Bank().open()
         mine = await bank.begin(await bank.init())
         assert await at_once(bank, mine, "first")
-        (journal,) = bank.rig.broker.topics[TopicName(broker_module.TX_TOPIC)].partitions
+        (journal,) = bank.rig.broker.topics[TopicName(TX_TOPIC)].partitions
         records = journal.log.end_offset
         mine = after(mine)
         assert await at_once(bank, mine, "next")

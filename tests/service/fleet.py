@@ -24,7 +24,6 @@ from goqueue.base.ids import (
     Epoch,
     LeaderEpoch,
     NodeId,
-    Offset,
     PartitionId,
     TopicName,
     TopicPartition,
@@ -32,13 +31,14 @@ from goqueue.base.ids import (
 from goqueue.config.model import BrokerConfig
 from goqueue.core.cluster import blocks, commands
 from goqueue.core.cluster.image import ClusterImage
-from goqueue.runtime.broker import TX_TOPIC, Broker
+from goqueue.runtime.broker import Broker
 from goqueue.runtime.log.leadership import Role
 from goqueue.runtime.log.partition import Partition
 from goqueue.runtime.log.replica import Replica
 from goqueue.runtime.schemas.schemas import SCHEMAS_TOPIC
 from goqueue.runtime.state_log import STATE_TOPIC
 from goqueue.runtime.topology import IdBlock, PartitionLeader
+from goqueue.runtime.tx.tx_link import TX_TOPIC
 from goqueue.service.forwarding import ForwardedRequests
 from goqueue.service.routed import asked_verbs
 from goqueue.service.service import Service
@@ -48,6 +48,7 @@ from goqueue.transport.native.dispatch import Dispatch
 from goqueue.wire.calls import Call
 from goqueue.wire.packet import Buffer, Kind, Packet
 from goqueue.wire.peer_calls import PeerIdentity, PeerOperation
+from tests.service.views import Copied, SetView
 
 CALLER = Caller(transport=Transport.HTTP, peer="127.0.0.1")
 STATE_TOPICS = (STATE_TOPIC, TX_TOPIC, SCHEMAS_TOPIC)
@@ -57,16 +58,6 @@ Answering = Callable[[PeerIdentity, Buffer, memoryview], Awaitable[Any]]
 def place(topic: str, partition: int = 0) -> TopicPartition:
     """Return the name of a partition."""
     return TopicPartition(TopicName(topic), PartitionId(partition))
-
-
-class Copied:
-    """The replication of a partition that is led elsewhere."""
-
-    high_watermark = Offset(2**62)
-    is_alone = True
-
-    def synced(self, durable_offset: Offset) -> None:
-        assert durable_offset >= 0
 
 
 @dataclass
@@ -95,6 +86,10 @@ class HandTopology:
     @property
     def nodes(self) -> Sequence[NodeId]:
         return list(self._fleet.nodes)
+
+    @property
+    def view(self) -> SetView:
+        return SetView(dict.fromkeys(self._fleet.nodes, ""))
 
     def check_live(self) -> None:
         """Every node may answer."""

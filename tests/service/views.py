@@ -2,11 +2,37 @@
 
 from collections.abc import Mapping, Sequence
 
-from goqueue.base.ids import LeaderEpoch, NodeId, TopicName, TopicPartition
+from goqueue.base.ids import LeaderEpoch, NodeId, Offset, TopicName, TopicPartition
 from goqueue.runtime.topology import IdBlock, NodePlace, PartitionLeader
 from goqueue.wire.calls import Call
 from goqueue.wire.packet import Buffer, Packet
 from goqueue.wire.peer_calls import PeerOperation
+
+
+class Copied:
+    """The replication of a partition whose leader is set by a test: what is synced is committed."""
+
+    high_watermark = Offset(2**62)
+    is_alone = True
+
+    def check_append(self) -> None:
+        """Take everything."""
+
+    def check_live(self) -> None:
+        """Be alive."""
+
+    def appended(self, end_offset: Offset) -> None:
+        assert end_offset >= 0
+
+    def synced(self, durable_offset: Offset) -> None:
+        assert durable_offset >= 0
+
+    def trimmed(self, start_offset: Offset) -> None:
+        assert start_offset >= 0
+
+    def replicas_with(self, end_offset: Offset) -> int:
+        assert end_offset >= 0
+        return 1
 
 
 class SetView:
@@ -60,6 +86,10 @@ class SetTopology:
     def __init__(self, view: SetView, node: str = "a") -> None:
         self.view = view
         self.node = NodeId(node)
+
+    @property
+    def nodes(self) -> Sequence[NodeId]:
+        return [one.node for one in self.view.nodes]
 
     def check_live(self) -> None:
         """Be alive."""

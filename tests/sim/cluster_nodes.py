@@ -34,6 +34,7 @@ from goqueue.testing.sim.simulation import Simulation
 from goqueue.wire.calls import Call
 from goqueue.wire.packet import Buffer, Packet
 from goqueue.wire.peer_calls import PeerIdentity, PeerOperation
+from tests.service.views import SetView
 from tests.sim.cluster_links import SimLinks, SimPeers
 from tests.sim.cluster_metadata import CLUSTER_ID, SimController, SimMetadata
 
@@ -56,6 +57,14 @@ class SimTopology:
     @property
     def node(self) -> NodeId:
         return self._metadata.node
+
+    @property
+    def nodes(self) -> Sequence[NodeId]:
+        return sorted({self.node, *self._metadata.image.nodes})
+
+    @property
+    def view(self) -> SetView:
+        return SetView(dict.fromkeys(self.nodes, ""))
 
     def check_live(self) -> None:
         if self._now_ms() - self._metadata.heard_ms > LEASE_MS:

@@ -12,10 +12,11 @@ from goqueue.base.names import is_internal
 from goqueue.core.producers.id_blocks import owner_of
 from goqueue.core.producers.partitioner import partition_of_key
 from goqueue.core.tx.families import home_of
-from goqueue.runtime.broker import TX_STATE_PARTITIONS, TX_TOPIC, Broker
+from goqueue.runtime.broker import TX_STATE_PARTITIONS, Broker
 from goqueue.runtime.schemas.schemas import SCHEMAS_TOPIC
 from goqueue.runtime.state_log import STATE_PARTITIONS, STATE_TOPIC
 from goqueue.runtime.topology import ClusterView, NodePlace, PartitionLeader
+from goqueue.runtime.tx.tx_link import TX_TOPIC
 from goqueue.service.verb import verb
 from goqueue.wire import metadata_calls as said
 

@@ -1,17 +1,37 @@
 """The door for the other nodes of a cluster: which of them come in, and what answers them."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Protocol
 
 from goqueue.base.errors import UnsupportedError
 from goqueue.observability.events import LogEvent
 from goqueue.observability.logging import get_logger
-from goqueue.runtime.cluster.links import Handler, Receiver
+from goqueue.runtime.cluster.links import Receiver
 from goqueue.runtime.cluster.node import Node
 from goqueue.service.verb import Reply
+from goqueue.wire.calls import Call
 from goqueue.wire.packet import Buffer
 from goqueue.wire.peer_calls import PeerIdentity, PeerOperation
 
 log = get_logger("goqueue.cluster")
+
+
+class Answered(Protocol):
+    """What a part of the node says to a peer: a header, and bytes behind it."""
+
+    @property
+    def header(self) -> Call:
+        """The header of the reply."""
+        ...
+
+    @property
+    def payload(self) -> Sequence[Buffer]:
+        """What follows it."""
+        ...
+
+
+PeerHandler = Callable[[PeerIdentity, Buffer, memoryview], Awaitable[Answered | Call]]
+"""Answers a request, given who asks, its header and its payload, or raises a GoQueueError."""
 
 
 class Peers:
@@ -19,10 +39,10 @@ class Peers:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._handlers: dict[PeerOperation, Handler] = dict(node.handlers())
+        self._handlers: dict[PeerOperation, PeerHandler] = dict(node.handlers())
         self._receivers: dict[PeerOperation, Receiver] = dict(node.receivers())
 
-    def add(self, handlers: Mapping[PeerOperation, Handler]) -> None:
+    def add(self, handlers: Mapping[PeerOperation, PeerHandler]) -> None:
         """Answer these operations, too."""
         twice = self._handlers.keys() & handlers.keys()
         assert not twice, f"answered by two parts: {twice}"
@@ -58,4 +78,4 @@ class Peers:
         if handler is None:
             raise UnsupportedError(f"this node does not answer {operation.name}")
         reply = await handler(peer, header, payload)
-        return Reply(reply.header, reply.payload)
+        return Reply(reply) if isinstance(reply, Call) else Reply(reply.header, reply.payload)

@@ -15,11 +15,12 @@ from goqueue.base.cluster_limits import TX_COORDINATORS
 from goqueue.base.errors import GoQueueError, LeaderNotAvailableError
 from goqueue.base.grant import Grant
 from goqueue.base.ids import NodeId, PartitionId, TopicName, TopicPartition
-from goqueue.runtime.broker import TX_TOPIC, Broker
+from goqueue.core.producers.id_blocks import owner_of
+from goqueue.runtime.broker import Broker
 from goqueue.runtime.forwarding import ASTRAY, LOST, Answer, Forwarding
-from goqueue.runtime.log.producer_blocks import owner_of
 from goqueue.runtime.schemas.schemas import SCHEMAS_TOPIC
 from goqueue.runtime.state_log import STATE_TOPIC
+from goqueue.runtime.tx.tx_link import TX_TOPIC
 from goqueue.service.verb_codec import VerbCodec
 from goqueue.wire.calls import Call
 

@@ -31,19 +31,9 @@ from goqueue.transport.native.dispatch import Dispatch
 from goqueue.transport.native.server import NativeServer
 from goqueue.wire import calls
 from goqueue.wire.packet import Buffer, Operation
-from tests.service.views import SetTopology, SetView
+from tests.service.views import Copied, SetTopology, SetView
 
 STATE_PARTITIONS = 50
-
-
-class Copied:
-    """The replication of a partition that is led elsewhere."""
-
-    high_watermark = Offset(2**62)
-    is_alone = True
-
-    def synced(self, durable_offset: Offset) -> None:
-        assert durable_offset >= 0
 
 
 class GuardedDispatch(Dispatch):

@@ -75,8 +75,21 @@ class ClusterTopics:
         """Return when the broker has the topics that the image has now."""
         wanted = self._asked
         while self._done < wanted:
-            self._news.clear()
-            await self._news.wait()
+            await self._next_news()
+
+    async def served(self, name: TopicName) -> None:
+        """Return when the broker has a topic that the image has."""
+        while name in self._source.image.catalog.topics and name not in self._broker.topics:
+            await self._next_news()
+
+    async def removed(self, name: TopicName) -> None:
+        """Return when the broker no longer has a topic that the image has not."""
+        while name not in self._source.image.catalog.topics and name in self._broker.topics:
+            await self._next_news()
+
+    async def _next_news(self) -> None:
+        self._news.clear()
+        await self._news.wait()
 
     async def stop(self) -> None:
         """Open and remove nothing more."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from goqueue.base.errors import InvalidConfigError, LeaderNotAvailableError, NodeFencedError
-from goqueue.base.ids import NodeId, TopicName, TopicPartition
+from goqueue.base.ids import NodeEpoch, NodeId, TopicName, TopicPartition
 from goqueue.core.cluster.commands import (
     AllocateIds,
     Command,
@@ -13,7 +13,10 @@ from goqueue.core.cluster.commands import (
     DeleteTopic,
     Setting,
 )
+from goqueue.core.cluster.image import ClusterImage
 from goqueue.core.cluster.replies import IdsReply, Reply
+from goqueue.runtime.cluster.image_source import ImageListener
+from goqueue.runtime.cluster.image_view import ImageView
 from goqueue.runtime.cluster.links import Links
 from goqueue.runtime.cluster.membership import NodeMembership
 from goqueue.runtime.cluster.metadata import Metadata
@@ -51,6 +54,7 @@ class NodeTopology:
 
     def __init__(self, metadata: Metadata) -> None:
         self.metadata = metadata
+        self.view = ImageView(metadata)
         self.topics: LocalTopics = ImageTopics()
         """Asked whether the broker has followed the image; set by what opens topics."""
         self._proposing: Proposing | None = None
@@ -60,6 +64,20 @@ class NodeTopology:
     def attach(self, proposing: Proposing, membership: NodeMembership, links: Links) -> None:
         """Know the parts of a node that takes part in its quorum."""
         self._proposing, self._membership, self._links = proposing, membership, links
+
+    @property
+    def image(self) -> ClusterImage:
+        """What this node has applied of the metadata."""
+        return self.metadata.image
+
+    @property
+    def node_epoch(self) -> NodeEpoch | None:
+        """The registration of this process; None until it is registered."""
+        return self.metadata.node_epoch
+
+    def watch(self, listener: ImageListener) -> None:
+        """Call a listener in the step in which events were applied."""
+        self.metadata.watch(listener)
 
     async def propose(self, command: Command) -> Reply:
         """Return the answer of the controller when this node has applied it."""
@@ -71,6 +89,11 @@ class NodeTopology:
     def node(self) -> NodeId:
         """The name of this node."""
         return self.metadata.own
+
+    @property
+    def nodes(self) -> Sequence[NodeId]:
+        """The nodes that are not known to be dead, this one among them, in order."""
+        return sorted({self.node, *(one.node for one in self.view.nodes)})
 
     def check_live(self) -> None:
         """Raise NodeFencedError unless this node may answer for what it leads."""

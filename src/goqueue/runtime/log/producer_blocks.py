@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 from typing import Final
 
-from goqueue.base.cluster_limits import ID_BLOCK, ID_OWNERS_MAX, PLAIN_PRODUCERS_OWNER
+from goqueue.base.cluster_limits import ID_BLOCK, PLAIN_PRODUCERS_OWNER
 from goqueue.base.errors import (
     GoQueueError,
     InvalidRequestError,
@@ -18,21 +18,15 @@ from goqueue.base.errors import (
 )
 from goqueue.base.ids import Epoch, ProducerId
 from goqueue.base.ids import Sequence as SequenceNumber
+from goqueue.core.producers.id_blocks import PRODUCER_IDS, owner_of
 from goqueue.core.producers.identities import EPOCH_MAX
 from goqueue.core.record.stamp import ProducerStamp
 from goqueue.runtime.log.producer_ids import ProducerIds
 from goqueue.runtime.machine import Journal
 from goqueue.runtime.topology import IdBlock, Topology
 
-KIND: Final = "producer"
-"""What the blocks are asked for as; all producers share the numbers."""
 AHEAD: Final = ID_BLOCK // 10
 """With so many ids left the next block is asked for."""
-
-
-def owner_of(producer_id: int) -> int:
-    """Return whose block an id is of."""
-    return (producer_id - 1) // ID_BLOCK % ID_OWNERS_MAX
 
 
 def producer_ids_of(journal: Journal, topology: Topology | None) -> ProducerIds:
@@ -84,7 +78,9 @@ class ProducerBlocks(ProducerIds):
     async def _allocate(self) -> IdBlock:
         # A data directory that served alone has given out ids of its own.
         above = self.identities.next_id
-        return await self._topology.allocate_ids(KIND, owner=PLAIN_PRODUCERS_OWNER, above=above)
+        return await self._topology.allocate_ids(
+            PRODUCER_IDS, owner=PLAIN_PRODUCERS_OWNER, above=above
+        )
 
     def _asked(self, task: "asyncio.Task[IdBlock]") -> None:
         self._asking = None
