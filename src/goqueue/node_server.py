@@ -39,6 +39,7 @@ def node_config(config: BrokerConfig) -> NodeConfig:
         timers=timers,
         election_ms=config.cluster_election_ms,
         leave_ms=config.cluster_leave_ms,
+        replication_factor=config.cluster_replication_factor,
         rack=config.cluster_rack,
         version=version("goqueue"),
         key=read_key(config),

@@ -15,6 +15,9 @@ from goqueue.cli.session import Session, command
 from goqueue.cli.terminal import style
 from goqueue.config.load import Loaded, load_config
 
+PROCESSES_MAX: Final = 32
+"""Most processes of one machine: each opens the files of all topics."""
+
 OPTIMISED: Final = (
     "the broker does not run under python -O: the checks that guard your messages would be off"
 )
@@ -46,6 +49,17 @@ Assignments = Annotated[
 ]
 
 
+Processes = Annotated[
+    int,
+    typer.Option(
+        min=1,
+        max=PROCESSES_MAX,
+        help="Run so many nodes of one cluster on this machine, each on a core of its own;"
+        " ports count up.",
+    ),
+]
+
+
 def register(app: typer.Typer) -> None:
     """Add the command."""
     command(app, "serve", is_local=True)(serve)
@@ -62,6 +76,7 @@ def serve(
     log_level: LogLevel = None,
     log_format: LogFormat = None,
     assignments: Assignments = None,
+    processes: Processes = 1,
 ) -> None:
     """Run a broker until Ctrl-C.
 
@@ -85,7 +100,21 @@ def serve(
         file=config,
         assignments=read_assignments(assignments or []),
     )
+    if processes > 1:
+        _supervise(loaded, processes, assignments or [], config)
+        return
     _run(loaded)
+
+
+def _supervise(loaded: Loaded, processes: int, assignments: list[str], file: Path | None) -> None:
+    from goqueue.cli.supervisor import supervise  # noqa: PLC0415 - needs asyncio
+
+    settings = loaded.config
+    if settings.cluster_enabled:
+        raise usage("--processes: these are a cluster by themselves; leave cluster.enabled out")
+    shared = ["--log-level", settings.log_level, "--log-format", settings.log_format]
+    shared += [] if file is None else ["--config", str(file)]
+    supervise(settings, processes, assignments=assignments, shared=shared)
 
 
 def read_assignments(texts: list[str]) -> Mapping[str, str]:

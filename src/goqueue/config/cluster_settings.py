@@ -3,12 +3,19 @@
 import re
 from typing import Final, NamedTuple
 
-from goqueue.base.cluster_limits import NODE_ID_CHARACTERS_MAX, NODES_MAX
+from goqueue.base.cluster_limits import NODE_ID_CHARACTERS_MAX, NODES_MAX, REPLICAS_MAX
 from goqueue.base.errors import InvalidNameError
 from goqueue.base.names import check_name
 from goqueue.base.units import MINUTE_MS, format_duration_ms
 from goqueue.config.address import parse_address
-from goqueue.config.readers import Setting, read_duration, read_flag, read_listener, read_text
+from goqueue.config.readers import (
+    Setting,
+    read_count,
+    read_duration,
+    read_flag,
+    read_listener,
+    read_text,
+)
 
 EMBEDDED: Final = "embedded"
 ETCD: Final = "etcd://"
@@ -202,5 +209,13 @@ CLUSTER_SETTINGS: Final = (
         meaning="longest wait of a node that stops for others to take over",
         read=read_duration(0, 10 * MINUTE_MS),
         show=format_duration_ms,
+    ),
+    Setting(
+        field="cluster_replication_factor",
+        key="cluster.replication_factor",
+        environment="GOQUEUE_CLUSTER_REPLICATION_FACTOR",
+        flag=None,
+        meaning="replicas of new topics that do not say; 0 means 3, or as many as there are nodes",
+        read=read_count(0, REPLICAS_MAX),
     ),
 )

@@ -53,3 +53,4 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     cluster_dead_ms: int = 9_000
     cluster_election_ms: int = 1_000
     cluster_leave_ms: int = 30_000
+    cluster_replication_factor: int = 0

@@ -196,7 +196,7 @@ class Controller:
         is_whole = alive == len(self._config.founders)
         if not alive or (not is_whole and now_ms - reign.began_ms < TOPICS_WAIT_MS):
             return
-        for command in missing_topics(image):
+        for command in missing_topics(image, factor=self._config.replication_factor):
             await self._try(command)
 
     async def _try(self, command: Command) -> None:

@@ -67,7 +67,7 @@ class Node:
         self._proposing: Proposing | None = None
         self._controller: Controller | None = None
         self._membership: NodeMembership | None = None
-        self.topology = NodeTopology(self.metadata)
+        self.topology = NodeTopology(self.metadata, factor=config.replication_factor)
         """What the broker of this node asks about its cluster."""
         self._denials = Denials(
             founders=len(config.founders), patience_s=2 * config.timers.dead_ms / SECOND_MS

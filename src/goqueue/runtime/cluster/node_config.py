@@ -34,6 +34,8 @@ class NodeConfig:
     """Without a leader for this long, to twice as long, there is an election."""
     leave_ms: int = 30 * SECOND_MS
     """How long a node that stops waits for others to take over."""
+    replication_factor: int = 0
+    """Replicas of new topics that do not say; 0 leaves it to the metadata."""
     rack: str = ""
     version: str = ""
     key: bytes = field(default=b"", repr=False)

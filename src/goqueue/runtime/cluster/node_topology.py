@@ -17,6 +17,7 @@ from goqueue.core.cluster.image import ClusterImage
 from goqueue.core.cluster.replies import IdsReply, Reply
 from goqueue.runtime.cluster.image_source import ImageListener
 from goqueue.runtime.cluster.image_view import ImageView
+from goqueue.runtime.cluster.internal_topics import with_factor
 from goqueue.runtime.cluster.links import Links
 from goqueue.runtime.cluster.membership import NodeMembership
 from goqueue.runtime.cluster.metadata import Metadata
@@ -52,8 +53,9 @@ class ImageTopics:
 class NodeTopology:
     """The ``Topology`` of a broker that is a node of a cluster."""
 
-    def __init__(self, metadata: Metadata) -> None:
+    def __init__(self, metadata: Metadata, *, factor: int = 0) -> None:
         self.metadata = metadata
+        self._factor = factor
         self.view = ImageView(metadata)
         self.topics: LocalTopics = ImageTopics()
         """Asked whether the broker has followed the image; set by what opens topics."""
@@ -112,7 +114,10 @@ class NodeTopology:
     ) -> None:
         """Make a topic on all nodes; return when this node serves it."""
         command = CreateTopic(
-            name=name, partitions=partitions, settings=_settings(settings), by_broker=by_broker
+            name=name,
+            partitions=partitions,
+            settings=with_factor(_settings(settings), self._factor),
+            by_broker=by_broker,
         )
         await self.propose(command)
         await self.topics.served(TopicName(name))
