@@ -15,7 +15,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 	--no-annotate --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help
-.PHONY: help run serve test check sim bench soak fuzz fmt clean lock
+.PHONY: help run serve cluster test check sim bench soak fuzz fmt clean lock
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[.a-z]+:.*## / {printf "  %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,6 +25,9 @@ run: $(READY) ## see everything at work until Ctrl-C; ARGS=--seconds=30 ends by 
 
 serve: $(READY) ## start a broker on ./data
 	@$(BIN)/goqueue serve --data ./data $(ARGS)
+
+cluster: $(READY) ## start three nodes of a cluster on this machine until Ctrl-C
+	@$(BIN)/python -m examples.cluster $(ARGS)
 
 test: $(READY) ## run the tests; ARGS goes to pytest, e.g. ARGS="-k codec"
 	@$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)

@@ -11,14 +11,18 @@ from goqueue.config.cluster_settings import parse_peers
 from goqueue.config.model import BrokerConfig
 from goqueue.core.cluster.membership import ClusterTimers
 from goqueue.runtime.clock import SystemClock
+from goqueue.runtime.cluster.gauges import cluster_metrics
 from goqueue.runtime.cluster.node import Node
 from goqueue.runtime.cluster.node_config import ListenerAddresses, NodeConfig
 from goqueue.runtime.cluster.replicas import Replicas
+from goqueue.runtime.cluster.views import ClusterViews
 from goqueue.server import Server
+from goqueue.service.cluster_port import ClusterPort
 from goqueue.service.forwarding import ForwardedRequests
 from goqueue.service.peers import Peers
 from goqueue.service.routed import asked_verbs
 from goqueue.storage.local import LocalDisk
+from goqueue.transport.cluster.http_port import PortRequest
 from goqueue.transport.cluster.server import ClusterServer
 from goqueue.transport.native.dispatch import Dispatch
 
@@ -54,10 +58,14 @@ class NodeServer(Server):
         self.node = Node(node_config(config), disk, clock)
         super().__init__(config, disk=disk, clock=clock, topology=self.node.topology)
         self.peers = Peers(self.node)
-        self._cluster = ClusterServer(self.peers, watcher=self.node)
+        self.port = ClusterPort(self.node)
+        self._cluster = ClusterServer(
+            self.peers, watcher=self.node, http=lambda: PortRequest(self.port)
+        )
         self.node.attach(self._cluster)
         self.replicas: Replicas | None = None
         self._waiting: asyncio.Task[None] | None = None
+        self._views = ClusterViews(self.node, disk)
         self._add_handlers()
 
     def _add_handlers(self) -> None:
@@ -104,6 +112,8 @@ class NodeServer(Server):
             raise
         await self._open_broker()
         await self._listen()
+        self.broker.metrics.collect_from(lambda: cluster_metrics(self.node))
+        self._views.start()
         self.node.serve()
 
     async def _open_broker(self) -> None:
@@ -154,6 +164,7 @@ class NodeServer(Server):
         await super()._close_ports()
         if self.replicas is not None:
             await self.replicas.stop()
+        await self._views.stop()
         await self.node.stop()
         await self.broker.stop()
         await self._cluster.stop()

@@ -9,6 +9,7 @@ import typer
 
 from goqueue.cli import (
     bench,
+    cluster,
     completion,
     configuration,
     consume,
@@ -64,6 +65,7 @@ for noun in (
     schema,
     pipeline,
     top,
+    cluster,
     bench,
     verify,
     configuration,

@@ -131,6 +131,7 @@ class LogEvent(StrEnum):
     CONTROLLER_REFUSED = "controller's own command refused, will retry"
     CONTROLLER_CRASHED = "controller crashed; another election brings a new one"
     ENTRY_PASSED_OVER = "entry of the metadata passed over: decided on another version"
+    VIEW_NOT_WRITTEN = "view of the cluster not written, will retry"
     PEER_MESSAGE_DROPPED = "message of a node dropped: nothing takes it"
     REPLICA_LEADS = "partition is led here"
     REPLICA_FOLLOWS = "partition is followed here"

@@ -91,6 +91,12 @@ class Controller:
         """How the nodes look from here; empty where another node is the controller."""
         return {} if self._reign is None else self._reign.detector.health
 
+    @property
+    def age_ms(self) -> int | None:
+        """For how long this node has been the controller; None while it is not."""
+        reign = self._reign
+        return None if reign is None else self._clock.steady_ms() - reign.began_ms
+
     async def stop(self) -> None:
         """End the leadership of this node, if it has one."""
         task, self._task, self._reign = self._task, None, None

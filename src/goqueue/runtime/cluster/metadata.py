@@ -17,7 +17,8 @@ from goqueue.core.cluster.image import ClusterImage
 from goqueue.core.raft.messages import PeerId
 from goqueue.observability.events import LogEvent
 from goqueue.observability.logging import get_logger
-from goqueue.runtime.cluster.consensus import Consensus, Leading
+from goqueue.runtime.clock import Clock
+from goqueue.runtime.cluster.consensus import Leading
 
 Watcher = Callable[[Sequence[Event] | None], None]
 """Hears the events of an entry in the step in which they were applied; None after a snapshot."""
@@ -60,8 +61,11 @@ decode_snapshot: Final = msgspec.msgpack.Decoder(MetadataSnapshot).decode
 class Metadata:
     """What this node has applied; a ``StateMachine`` of the quorum."""
 
-    def __init__(self, own: NodeId) -> None:
+    def __init__(self, own: NodeId, clock: Clock) -> None:
         self.own = own
+        self._clock = clock
+        self.updated_ms = 0
+        """When the image last changed here."""
         self.image = ClusterImage()
         self.founders: Mapping[str, str] = {}
         self.node_epoch: NodeEpoch | None = None
@@ -73,7 +77,6 @@ class Metadata:
         self._watchers: list[Watcher] = []
         self._leader_watchers: list[Callable[[Leading], None]] = []
         self._waits: list[tuple[int, asyncio.Future[None]]] = []
-        self._consensus: Consensus | None = None
 
     def __repr__(self) -> str:
         return f"<Metadata of {self.own}: {self.image!r}>"
@@ -169,6 +172,7 @@ class Metadata:
         self._nodes = {number: node for node, number in members.items()}
 
     def _tell(self, events: Sequence[Event] | None) -> None:
+        self.updated_ms = self._clock.now_ms()
         for watcher in self._watchers:
             watcher(events)
         if not self._waits:

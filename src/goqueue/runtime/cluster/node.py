@@ -42,6 +42,7 @@ from goqueue.runtime.cluster.proposing import Proposing
 from goqueue.runtime.cluster.quorum import Quorum, QuorumConfig
 from goqueue.storage.disk import Disk
 from goqueue.storage.raft_store import RaftStore
+from goqueue.wire.http.cluster import Sight
 from goqueue.wire.packet import Buffer
 from goqueue.wire.peer_calls import PeerIdentity, PeerOperation
 
@@ -57,7 +58,7 @@ class Node:
     def __init__(self, config: NodeConfig, disk: Disk, clock: Clock) -> None:
         self.config = config
         self.clock = clock
-        self.metadata = Metadata(config.node)
+        self.metadata = Metadata(config.node, clock)
         self.addresses = ListenerAddresses()
         self._disk = disk
         self._links: Links | None = None
@@ -263,6 +264,20 @@ class Node:
     def is_live(self) -> bool:
         """Return True while this node may answer for what it leads."""
         return self._membership is not None and self._membership.is_live
+
+    def sight(self) -> Sight:
+        """Return what this node knows beside the image: who is heard of, and the controller."""
+        now_ms = self.clock.now_ms()
+        sights = [] if self._membership is None else self._membership.sights
+        return Sight(
+            own=self.node,
+            controller=self.metadata.controller,
+            controller_epoch=self.metadata.leading.term,
+            updated_ms=self.metadata.updated_ms,
+            health={NodeId(one.node): one.health for one in sights},
+            heard_ms={NodeId(one.node): now_ms - one.silent_ms for one in sights},
+            timers=self.config.timers,
+        )
 
     def serve(self) -> None:
         """Let this node lead and be in sync: its broker has opened what the image says."""

@@ -34,6 +34,7 @@ from goqueue.wire.peer_calls import (
     PeerWelcome,
     is_proof,
 )
+from goqueue.wire.wrong_port import is_http_request
 
 HANDSHAKE_SECONDS_MAX: Final = 5.0
 HANDSHAKE_BYTES_MAX: Final = 2 * KiB
@@ -54,11 +55,13 @@ class AcceptedPeer(asyncio.Protocol):
         *,
         opened: Callable[["AcceptedPeer"], None],
         closed: Callable[["AcceptedPeer"], None],
+        http: Callable[[], asyncio.Protocol] | None = None,
         nonce: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
         self._node = node
         self._opened = opened
         self._closed = closed
+        self._http = http
         self._nonce = nonce
         self._reader = PacketReader(HANDSHAKE_BYTES_MAX, header_bytes_max=HANDSHAKE_BYTES_MAX)
         self._transport: asyncio.Transport | None = None
@@ -108,6 +111,9 @@ class AcceptedPeer(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Take requests off the stream."""
+        if self.peer is None and self._handshake is None and is_http_request(data):
+            self._become_http(data)
+            return
         try:
             for packet in self._reader.feed(data):
                 self._take(packet)
@@ -116,6 +122,20 @@ class AcceptedPeer(asyncio.Protocol):
         except GoQueueError as error:
             self.refuse(error)
         self._pace()
+
+    def _become_http(self, data: bytes) -> None:
+        """Leave the connection to HTTP: packets begin with a length, which no method looks like."""
+        transport, self._transport = self._transport, None
+        self._alarm.stop()
+        self._closed(self)
+        assert transport is not None, "connected"
+        if self._http is None:
+            transport.close()
+            return
+        protocol = self._http()
+        transport.set_protocol(protocol)
+        protocol.connection_made(transport)
+        protocol.data_received(data)
 
     # What the listener calls.
 

@@ -1,7 +1,7 @@
 """The port between nodes: who listens there, and the connections of this node to its peers."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from goqueue.base.errors import ConnectionLostError, OverloadedError
@@ -20,8 +20,15 @@ ACCEPTED_MAX: Final = 256
 class ClusterServer:
     """Listens for peers and keeps a connection to each of them."""
 
-    def __init__(self, node: ClusterNode, *, watcher: PeerWatcher) -> None:
+    def __init__(
+        self,
+        node: ClusterNode,
+        *,
+        watcher: PeerWatcher,
+        http: Callable[[], asyncio.Protocol] | None = None,
+    ) -> None:
         self._node = node
+        self._http = http
         self._watcher = watcher
         self._accepted: dict[AcceptedPeer, None] = {}
         self._dialled: dict[NodeId, DialledPeer] = {}
@@ -107,7 +114,7 @@ class ClusterServer:
     # Listening.
 
     def _accept(self) -> AcceptedPeer:
-        return AcceptedPeer(self._node, opened=self._opened, closed=self._closed)
+        return AcceptedPeer(self._node, opened=self._opened, closed=self._closed, http=self._http)
 
     def _opened(self, peer: AcceptedPeer) -> None:
         if len(self._accepted) >= ACCEPTED_MAX:

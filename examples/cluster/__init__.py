@@ -1,0 +1,1 @@
+"""Three nodes of a cluster on one machine, to be played with."""

@@ -1,0 +1,167 @@
+"""``goqueue cluster``: how a cluster stands, asked at the port between its nodes."""
+
+import http.client
+import json
+import os
+import time
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from goqueue.base.errors import ConnectionLostError
+from goqueue.base.units import SECOND_MS
+from goqueue.cli.failure import Failure, usage
+from goqueue.cli.output import Grid, print_data, print_pairs
+from goqueue.cli.session import Session, add_common_options, command
+from goqueue.config.address import parse_address
+from goqueue.wire.http.proof import PROOF_HEADER, TIME_HEADER, proof_of
+
+DEFAULT_NODE: Final = "127.0.0.1:7000"
+NODE_VARIABLE: Final = "GOQUEUE_LISTENERS_INTERNAL"
+KEY_VARIABLE: Final = "GOQUEUE_CLUSTER_KEY_FILE"
+
+NodeOption = Annotated[
+    str | None,
+    typer.Option(
+        "--node",
+        metavar="HOST:PORT",
+        help=f"Port between nodes of any node; also {NODE_VARIABLE}.",
+        show_default=DEFAULT_NODE,
+    ),
+]
+KeyOption = Annotated[
+    Path | None,
+    typer.Option(help=f"File with the key of the cluster; also {KEY_VARIABLE}. Not needed here."),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    cluster = typer.Typer()
+    add_common_options(cluster, "A cluster: its nodes, its controller, its partitions.")
+    command(cluster, "info")(info)
+    command(cluster, "health")(health)
+    command(cluster, "nodes")(nodes)
+    app.add_typer(cluster, name="cluster")
+
+
+def info(session: Session, *, node: NodeOption = None, key_file: KeyOption = None) -> None:
+    """Show what the cluster is, and who decides.
+
+    Example: goqueue cluster info --node 127.0.0.1:7001
+    """
+    found = _ask(session, "/cluster/state", node, key_file)
+    state, meta = found["cluster_state"], found["cluster_meta"]
+    assignments = meta["assignments"].values()
+    shown = {
+        "cluster_id": state["cluster_id"],
+        "controller": found["controller_id"],
+        "controller_epoch": found["controller_epoch"],
+        "version": state["version"],
+        "feature_level": state["feature_level"],
+        "nodes": len(state["nodes"]),
+        "topics": len(meta["topics"]),
+        "partitions": len(assignments),
+        "under_replicated": sum(len(one["isr"]) < len(one["replicas"]) for one in assignments),
+        "offline": sum(not one["leader"] for one in assignments),
+        "updated_at": state["updated_at"],
+    }
+    if session.is_table:
+        print_pairs({name: value if value != "" else "-" for name, value in shown.items()})
+    else:
+        print_data(session.output, shown)
+
+
+def health(session: Session, *, node: NodeOption = None, key_file: KeyOption = None) -> None:
+    """Show how the cluster looks from a node; exit code 1 unless all nodes are alive.
+
+    Example: goqueue cluster health -o json
+    """
+    found = _ask(session, "/cluster/health", node, key_file)
+    if session.is_table:
+        stats = found["failure_detector_stats"]
+        print_pairs(
+            {
+                "node": found["node_id"],
+                "status": found["status"],
+                "role": found["role"],
+                "controller": found["controller_id"] or "-",
+                "healthy": f"{found['healthy_nodes']} of {found['cluster_size']} nodes",
+                "suspect": stats["suspect_count"],
+                "dead": stats["dead_count"],
+            }
+        )
+    else:
+        print_data(session.output, found)
+    if found["healthy_nodes"] != found["cluster_size"] or not found["controller_id"]:
+        raise typer.Exit(1)
+
+
+def nodes(session: Session, *, node: NodeOption = None, key_file: KeyOption = None) -> None:
+    """List the nodes, and what each of them leads.
+
+    Example: goqueue cluster nodes
+    """
+    found = _ask(session, "/cluster/state", node, key_file)
+    leaders = [one["leader"] for one in found["cluster_meta"]["assignments"].values()]
+    listed = [
+        {
+            "id": one["id"],
+            "status": one["status"],
+            "role": one["role"],
+            "leads": leaders.count(one["id"]),
+            "client_address": _address(one["client_address"]),
+            "cluster_address": _address(one["cluster_address"]),
+            "version": one["version"],
+            "epoch": one["epoch"],
+            "rack": one.get("rack", ""),
+            "last_heartbeat": one["last_heartbeat"],
+        }
+        for one in found["cluster_state"]["nodes"].values()
+    ]
+    columns = ("ID", "STATUS", "ROLE", ">LEADS", "CLIENTS", "NODES", "HEARD")
+    names = (
+        "id", "status", "role", "leads", "client_address", "cluster_address", "last_heartbeat",
+    )  # fmt: skip
+    rows = [[one[name] for name in names] for one in listed]
+    session.show(listed, Grid(columns=columns, rows=rows, empty="no node is registered yet"))
+
+
+def _address(address: dict[str, Any]) -> str:
+    return f"{address['host']}:{address['port']}"
+
+
+def _ask(session: Session, path: str, node: str | None, key_file: Path | None) -> Any:  # noqa: ANN401
+    """Return the JSON that a node answers."""
+    text = node or os.environ.get(NODE_VARIABLE) or DEFAULT_NODE
+    try:
+        address = parse_address(text)
+    except ValueError as error:
+        raise usage(f"--node: {error}") from error
+    connection = http.client.HTTPConnection(
+        address.host or "127.0.0.1", address.port, timeout=session.timeout_ms / SECOND_MS
+    )
+    try:
+        connection.request("GET", path, headers=_proof(path, key_file))
+        reply = connection.getresponse()
+        found = json.loads(reply.read())
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise ConnectionLostError(f"no node answers at {text}: {error}") from error
+    finally:
+        connection.close()
+    if reply.status != http.HTTPStatus.OK:
+        raise Failure(str(found.get("error", found)), code=str(found.get("code", "refused")))
+    return found
+
+
+def _proof(path: str, key_file: Path | None) -> dict[str, str]:
+    named = key_file or os.environ.get(KEY_VARIABLE)
+    if not named:
+        return {}
+    try:
+        key = Path(named).read_bytes().strip()
+    except OSError as error:
+        raise usage(f"--key-file: {named} cannot be read: {error.strerror}") from error
+    now_ms = time.time_ns() // 1_000_000
+    return {TIME_HEADER: str(now_ms), PROOF_HEADER: proof_of(key, "GET", path, now_ms, b"")}
