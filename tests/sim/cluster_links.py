@@ -87,6 +87,8 @@ class SimPeers:
     def _fail(future: "asyncio.Future[Packet]", error: GoQueueError) -> None:
         if not future.done():
             future.set_exception(error)
+            # Whoever asked may be dead.
+            future.exception()
 
     # Requests.
 
@@ -160,7 +162,7 @@ class SimPeers:
         if back in self.cuts or future.done():
             return
         if error is not None:
-            future.set_exception(error)
+            self._fail(future, error)
         elif packet is not None:
             future.set_result(packet)
 

@@ -19,6 +19,7 @@ from goqueue.core.cluster.commands import (
     ConfigureTopic,
     CreateTopic,
     DeleteTopic,
+    FenceNode,
     RegisterNode,
 )
 from goqueue.core.cluster.records import PartitionRecord
@@ -141,6 +142,12 @@ class SimNode:
         return self._host is not None
 
     @property
+    def is_live(self) -> bool:
+        """Return True while the lease of the process holds."""
+        metadata, now_ms = self.metadata, self._cluster.controller.now_ms()
+        return metadata is not None and now_ms - metadata.heard_ms <= LEASE_MS
+
+    @property
     def host(self) -> Host:
         assert self._host is not None, "started"
         return self._host
@@ -197,21 +204,23 @@ class SimNode:
         await replicas.start()
         cluster.controller.follow(metadata)
         cluster.peers.joined(self)
-        await metadata.register(
-            RegisterNode(
-                cluster_id=CLUSTER_ID,
-                node=self.name,
-                directory=self.directory,
-                incarnation=self.lives,
-                is_clean=self.is_clean,
-            )
-        )
+        await metadata.register(self.registration(self.lives))
         await replicas.settled()
         self.is_serving = True
         while True:
             await metadata.beat()
             self.applied = metadata.applied
             await asyncio.sleep(BEAT_SECONDS)
+
+    def registration(self, incarnation: int) -> RegisterNode:
+        """Return what a process of this node asks for first."""
+        return RegisterNode(
+            cluster_id=CLUSTER_ID,
+            node=self.name,
+            directory=self.directory,
+            incarnation=incarnation,
+            is_clean=self.is_clean,
+        )
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run something in the process."""
@@ -350,6 +359,16 @@ class SimCluster:
         image = self.controller.image
         records = {topic.name: topic.partitions for topic in image.topics.values()}
         return f"{records} {dict(image.nodes)} cuts {self.peers.cuts}"
+
+    def forget_disk(self, node: SimNode) -> None:
+        """Wipe the disk of a dead node, and let the controller know of it before anything else.
+
+        A second fault in between may cost everything, and is not what is tested.
+        """
+        node.wipe()
+        epoch = self.controller.image.nodes[node.name].epoch
+        self.controller.decide(FenceNode(node=node.name, epoch=epoch))
+        self.controller.decide(node.registration(node.lives + 1))
 
     def heal(self) -> None:
         """Mend everything."""

@@ -62,13 +62,16 @@ class Topics:
 
     @verb(Deed.FIND_OFFSETS)
     async def offsets(self, call: calls.Offsets) -> calls.OffsetsReply:
-        """Return the range of each partition, and where a time lies in it."""
+        """Return the range of each partition, and where a time lies in it.
+
+        A node of a cluster answers for the partitions that it leads.
+        """
         lens = Isolation(is_committed=call.is_committed)
         parts = []
-        topic = self._broker.topic(call.topic)
-        asked = call.partitions
-        chosen = topic.partitions if asked is None else [topic.partition(one) for one in asked]
-        for partition in chosen:
+        topic, asked = self._broker.topic(call.topic), call.partitions
+        every = topic.partitions if asked is None else [topic.partition(one) for one in asked]
+        for partition in (led(every) if asked is None else every) or every:
+            partition.leadership.check_led()
             found = None
             if call.timestamp_us is not None:
                 # Looking up a time reads the log: others get their turn in between.

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from goqueue.base.cluster_limits import REPLICA_LAG_MS
-from goqueue.base.errors import GoQueueError, UnsupportedError
+from goqueue.base.errors import GoQueueError, LeaderNotAvailableError, UnsupportedError
 from goqueue.base.ids import (
     DirectoryId,
     NodeEpoch,
@@ -120,6 +120,7 @@ class Replicas:
     async def start(self) -> None:
         """Open the topics of the image and follow it from now on."""
         self._notebook = ReplicaNotebook(ReplicaJournal(self._broker.disk))
+        self._broker.catalogue.check_known = self._check_known
         self._source.watch(self._learn)
         self.topics.look_again()
         await self.topics.settled()
@@ -168,6 +169,11 @@ class Replicas:
     def now_ms(self) -> int:
         """Return steady milliseconds."""
         return self.clock.monotonic_ms()
+
+    def _check_known(self, name: str) -> None:
+        """Raise unless it is sure that a topic which is not open here does not exist."""
+        if not self._is_current or find_topic(self._source.image, name) is not None:
+            raise LeaderNotAvailableError(f"this node has not opened {name} yet")
 
     # The image.
 

@@ -50,6 +50,8 @@ class Catalogue:
         self.topics: dict[TopicName, Topic] = {}
         self.openings: dict[TopicName, TopicOpening] = {}
         """Topics of the broker's own that are being made."""
+        self.check_known: Callable[[str], None] = _nothing
+        """Raises an error that may be repeated if a topic that is not open here may exist."""
         self._disk = disk
         self._clock = clock
         self._hooks = hooks
@@ -62,6 +64,7 @@ class Catalogue:
         topic = self.topics.get(TopicName(name))
         if topic is None:
             self.host.check()
+            self.check_known(name)
             raise TopicNotFoundError(f"topic not found: {ascii(name)[1:-1][:249]}")
         return topic
 
@@ -257,3 +260,7 @@ class Catalogue:
     def _remove_files(self, name: TopicName) -> None:
         remove_topic_files(self._disk, name)
         self.catalog.apply(catalog.FilesRemoved(name=name))
+
+
+def _nothing(_: str) -> None:
+    """Know that a topic which is not open does not exist."""

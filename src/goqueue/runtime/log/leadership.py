@@ -13,7 +13,7 @@ from enum import Enum
 from functools import partial
 from typing import Protocol, TypeVar
 
-from goqueue.base.errors import GoQueueError, NotLeaderError
+from goqueue.base.errors import GoQueueError, NotLeaderError, StorageFailedError
 from goqueue.base.ids import Epoch, Offset
 from goqueue.storage.partition_log import PartitionLog
 
@@ -124,17 +124,20 @@ class Leadership:
 
     # Who may ask.
 
-    def check_append(self) -> None:
-        """Raise unless clients may append here now."""
+    def check_role(self) -> None:
+        """Raise unless this node leads the partition."""
         if self.role is not Role.LEADER:
             raise NotLeaderError("this node does not lead the partition")
+
+    def check_append(self) -> None:
+        """Raise unless clients may append here now."""
+        self.check_role()
         if self.replication is not None:
             self.replication.check_append()
 
     def check_led(self) -> None:
         """Raise unless this node leads the partition and may answer for it."""
-        if self.role is not Role.LEADER:
-            raise NotLeaderError("this node does not lead the partition")
+        self.check_role()
         if self.replication is not None:
             self.replication.check_live()
 
@@ -193,6 +196,9 @@ class Leadership:
     def _end_sync(self, future: asyncio.Future[None], durable: asyncio.Future[None]) -> None:
         error = None if durable.cancelled() else durable.exception()
         if error is not None and not future.done():
+            if isinstance(error, StorageFailedError) and not self.is_alone:
+                # Another replica leads from now on; whether it has these messages is not known.
+                error = NotLeaderError(f"the leader gave the partition up: {error.message}")
             future.set_exception(error)
         self.advance()
 

@@ -67,6 +67,7 @@ async def read_page(
     assert grant.deed is Deed.FETCH, "a grant to fetch"
     started = time.perf_counter()
     partition = topic.partition(number)
+    partition.leadership.check_led()
     reading = _Reading(partition, offset, count_max=count_max, bytes_max=bytes_max, lens=lens)
     await reading.run(turns or Turns())
     topic.meter.fetch_seconds.observe(time.perf_counter() - started)

@@ -239,7 +239,7 @@ class Partition:
 
     def sync_at_once(self) -> bool:
         """Commit everything appended so far if one quick sync does it, and tell, or raise."""
-        self.leadership.check_led()
+        self.leadership.check_role()
         self.check_open()
         is_open = self.rolling is None and not self.log.is_committing
         is_open = is_open and self.leadership.is_alone
@@ -255,7 +255,7 @@ class Partition:
 
     def committed(self, requests: int = 1) -> asyncio.Future[None]:
         """Return a future that is done when everything appended so far may be acknowledged."""
-        self.leadership.check_led()
+        self.leadership.check_role()
         self.check_open()
         durable = self._committer.durable(self, requests)
         if self.leadership.replication is None:

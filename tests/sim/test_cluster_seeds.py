@@ -1,0 +1,23 @@
+"""Replicated partitions of real brokers under faults, from seeds."""
+
+import os
+
+import pytest
+
+from tests.sim.cluster_chaos import ClusterChaos
+
+SEEDS = int(os.environ.get("GOQUEUE_SIM_SEEDS", "200")) // 10
+FIRST_SEED = int(os.environ.get("GOQUEUE_SIM_FIRST_SEED", "0"))
+
+
+@pytest.mark.parametrize("seed", range(FIRST_SEED, FIRST_SEED + SEEDS))
+def test_nothing_acknowledged_is_lost_or_shown_twice(seed: int) -> None:
+    """Whatever happens to three nodes, and all replicas are equal in the end."""
+    chaos = ClusterChaos(seed)
+    try:
+        chaos.run()
+    except BaseException as error:
+        error.add_note("\n".join([f"seed {seed}: {chaos.plan}", *chaos.faults]))
+        raise
+
+    assert chaos.history.acks > 0
