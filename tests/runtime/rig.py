@@ -88,6 +88,9 @@ class Client:
 class Rig:
     """Lives as long as the test: brokers come and go on its disk."""
 
+    is_beside = False
+    """Whether ledgers are kept beside their partitions, as in a cluster."""
+
     def __init__(self) -> None:
         self.disk = MemoryDisk()
         self.clock = FakeClock()
@@ -128,7 +131,8 @@ class Rig:
 
     async def start(self) -> Broker:
         """Start a broker on the disk as it is."""
-        self._broker = Broker(BrokerConfig(sync_threads=0), self.disk, self.clock)
+        config = BrokerConfig(sync_threads=0)
+        self._broker = Broker(config, self.disk, self.clock, is_beside=self.is_beside)
         await self._broker.start()
         return self._broker
 

@@ -27,6 +27,8 @@ from goqueue.runtime.queue.settlements import Settlement
 from tests.runtime.grants import POLLING, PUBLISHING, SETTLING
 from tests.runtime.rig import Rig, messages_in, run
 
+pytestmark = pytest.mark.usefixtures("both_places")
+
 ORDERS = TopicPartition(TopicName("orders"), PartitionId(0))
 
 

@@ -19,7 +19,7 @@ from goqueue.core.groups.member import JoinRequest
 from goqueue.core.record.message import Draft
 from goqueue.runtime import broker as broker_module
 from goqueue.runtime import state_records
-from goqueue.runtime.log import catalogue
+from goqueue.runtime.log import catalogue, topic_states
 from goqueue.runtime.queue.leasing import Leased
 from goqueue.runtime.queue.polling import PollLimits
 from goqueue.runtime.queue.settlements import Settlement
@@ -28,6 +28,8 @@ from goqueue.testing.disk import CrashError
 from tests.runtime.dlq_rig import messages
 from tests.runtime.grants import POLLING, PUBLISHING, SETTLING
 from tests.runtime.rig import Rig, run
+
+pytestmark = pytest.mark.usefixtures("both_places")
 
 GROUPS = ("plain", "keyed", "shared")
 OPTIONS: dict[str, dict[str, object]] = {
@@ -43,6 +45,7 @@ def _often(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Make what is rare happen in a short life."""
     monkeypatch.setattr(broker_module, "STATE_PARTITIONS", 2)
     monkeypatch.setattr(catalogue, "STATE_SEGMENT_BYTES", 4096)
+    monkeypatch.setattr(topic_states, "STATE_LOG_SEGMENT_BYTES", 4096)
     monkeypatch.setattr(state_records, "SLOTS", 5)
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     yield

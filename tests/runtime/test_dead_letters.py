@@ -31,6 +31,8 @@ from tests.runtime.grants import PUBLISHING
 from tests.runtime.rig import Rig, run
 from tests.runtime.test_consume import Shop
 
+pytestmark = pytest.mark.usefixtures("both_places")
+
 DLQ = "orders.dlq"
 
 

@@ -4,9 +4,10 @@ import pytest
 
 from goqueue.base.ids import TopicName
 from goqueue.runtime import broker as broker_module
+from goqueue.runtime.machine import AtPlace
 from goqueue.runtime.state_log import STATE_TOPIC
 from tests.runtime.rig import run
-from tests.runtime.test_consume import Shop
+from tests.runtime.test_consume import ORDERS, Shop
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +30,7 @@ def test_a_topic_left_to_the_system_waits_for_no_disk() -> None:
         member = await shop.join()
         (before,) = await shop.poll(member, limit=1)
         await shop.settle("ack", before)
-        await shop.rig.broker.consume.durable("g")
+        await shop.rig.broker.consume.durable("g", [AtPlace(ORDERS)])
         syncs = state_syncs(shop)
         (part,) = await shop.poll(member, limit=1)
         await shop.settle("ack", part)

@@ -55,13 +55,13 @@ def test_a_deleted_topic_and_its_group_leave_nothing() -> None:
             polled = await broker.consume.poll(
                 POLLING, group, member, None, PollLimits(3, 1_000, 0)
             )
-            assert broker.consume.ledgers.home_of(polled.parts[0].nonce) is not None
+            nonce, place = polled.parts[0].nonce, polled.parts[0].partition
+            assert broker.consume.ledgers.home_of(nonce, place) is not None
             (hosted,) = broker.consume.ledgers.of(group).values()
             alive += [weakref.ref(topic.partitions[0]), weakref.ref(hosted)]
-            nonce = polled.parts[0].nonce
             await broker.groups.delete(group, is_forced=True)
             broker.delete_topic(name)
-            assert broker.consume.ledgers.home_of(nonce) is None
+            assert broker.consume.ledgers.home_of(nonce, place) is None
             del topic, hosted, polled
         maintenance = Maintenance(broker)
         maintenance.sync_due()
@@ -163,8 +163,10 @@ def test_only_live_leases_find_their_home_again(monkeypatch: pytest.MonkeyPatch)
 
         known = inside(ledgers, "_homes") | inside(ledgers, "_older_homes")
         assert 10 <= len(known) <= 20
-        assert ledgers.home_of(part.nonce) is not None
-        assert ledgers.home_of(held.nonce) is ledgers.of(GroupId("g"))[held.partition]
+        assert ledgers.home_of(part.nonce, part.partition) is not None
+        assert (
+            ledgers.home_of(held.nonce, held.partition) is ledgers.of(GroupId("g"))[held.partition]
+        )
 
     run(main())
 
@@ -181,6 +183,6 @@ def test_live_leases_are_all_known_however_many(monkeypatch: pytest.MonkeyPatch)
         ledgers = shop.rig.broker.consume.ledgers
 
         assert len(parts) == 100
-        assert all(ledgers.home_of(part.nonce) is not None for part in parts)
+        assert all(ledgers.home_of(part.nonce, part.partition) is not None for part in parts)
 
     run(main())

@@ -9,12 +9,15 @@ from goqueue.base.errors import OffsetOutOfRangeError
 from goqueue.base.ids import Offset
 from goqueue.core.dlq.redrive import Kind
 from goqueue.runtime import broker as broker_module
+from goqueue.runtime.machine import AtPlace
 from goqueue.storage.log_notes import Gap
 from goqueue.testing.disk import MemoryDisk
 from tests.runtime.dlq_rig import numbered, publish
 from tests.runtime.rig import read_all, run
-from tests.runtime.test_consume import Shop, texts
+from tests.runtime.test_consume import ORDERS, Shop, texts
 from tests.runtime.test_redrive import begin, bury, finish, order
+
+pytestmark = pytest.mark.usefixtures("both_places")
 
 LOG = f"logs/orders/0/{0:020d}.log"
 MESSAGES = [f"m{number}" for number in range(100)]
@@ -55,7 +58,7 @@ def test_groups_get_what_comes_after_a_power_cut(
         member = await shop.join(**options)
         await consume_all(shop, member)
         assert shop.committed() == 100
-        await shop.rig.broker.consume.durable("g")
+        await shop.rig.broker.consume.durable("g", [AtPlace(ORDERS)])
         await shop.crash()
         await shop.publish(*NEW)
 
@@ -75,7 +78,7 @@ def test_what_was_leased_or_not_yet_looked_at_is_reported_and_let_go() -> None:
         await shop.publish(*MESSAGES)
         member = await shop.join()
         await shop.poll(member, 40)
-        await shop.rig.broker.consume.durable("g")
+        await shop.rig.broker.consume.durable("g", [AtPlace(ORDERS)])
         await shop.crash()
         await shop.publish(*NEW)
         shop.later(60_000)

@@ -4,17 +4,19 @@ from random import Random
 
 import pytest
 
-from goqueue.base.errors import NotCoordinatorError
-from goqueue.base.ids import Epoch
+from goqueue.base.errors import NotCoordinatorError, NotLeaderError
+from goqueue.base.ids import Epoch, PartitionId, TopicName, TopicPartition
 from goqueue.core.schedule import table as table_module
 from goqueue.core.schedule.schedule import Event, Schedule
 from goqueue.runtime import broker as broker_module
 from goqueue.runtime.log.replica import Replica
-from goqueue.runtime.machine import MachineHost
+from goqueue.runtime.machine import MachineHost, StatePart
 from goqueue.runtime.state_log import STATE_TOPIC
 from tests.runtime.rig import Rig, run
 from tests.runtime.test_leadership import Replicas
 from tests.runtime.test_schedule import begin, publish, queue_of
+
+pytestmark = pytest.mark.usefixtures("both_places")
 
 KEY = "delay/t/0"
 
@@ -24,8 +26,28 @@ def _few_state_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broker_module, "STATE_PARTITIONS", 2)
 
 
-def state_partition(rig: Rig) -> int:
-    return rig.broker.state.partition_of("t")
+PLACE = TopicPartition(TopicName("t"), PartitionId(0))
+
+
+def part_of(rig: Rig) -> StatePart:
+    """Where the delays are kept."""
+    return PLACE if rig.is_beside else rig.broker.state.partition_of("t")
+
+
+async def unload(rig: Rig) -> None:
+    part, coordinators = part_of(rig), rig.broker.coordinators
+    if isinstance(part, int):
+        await coordinators.unload(STATE_TOPIC, part)
+    else:
+        await coordinators.lose(part)
+
+
+async def load(rig: Rig) -> None:
+    part, coordinators = part_of(rig), rig.broker.coordinators
+    if isinstance(part, int):
+        await coordinators.load(STATE_TOPIC, part)
+    else:
+        await coordinators.gain(part)
 
 
 class Elsewhere:
@@ -33,11 +55,12 @@ class Elsewhere:
 
     def __init__(self, rig: Rig) -> None:
         self._rig = rig
-        rig.broker.state.load(state_partition(rig))
+        rig.broker.state.load(part_of(rig))
         life = rig.broker.topic("t").record.created_ms
         self.schedule = Schedule(life=life, now_ms=rig.clock.steady_ms())
         self.schedule.restore(queue_of(rig).schedule.dump())
-        self._host = MachineHost[Event](rig.broker.state, KEY, home="t", machine=self.schedule)
+        home = rig.broker.state.home_of("t", PLACE)
+        self._host = MachineHost[Event](rig.broker.state, KEY, home=home, machine=self.schedule)
         self.schedule.load(self._host.replay(Event), now_ms=rig.clock.steady_ms())
         self.schedule.advance(rig.clock.steady_ms())
 
@@ -52,7 +75,7 @@ class Elsewhere:
         await self._host.durable()
 
     def leave(self) -> None:
-        self._rig.broker.state.unload(state_partition(self._rig))
+        self._rig.broker.state.unload(part_of(self._rig))
 
 
 def waiting(schedule: Schedule) -> dict[int, int]:
@@ -70,7 +93,7 @@ def test_what_was_changed_elsewhere_counts(seed: int) -> None:
         cancelled: list[int] = []
         queue_of(rig).watch_cancelled(cancelled.extend)
         await publish(rig, *[random.randrange(1_000, 60_000) for _ in range(40)])
-        coordinators, delays = rig.broker.coordinators, rig.broker.delays
+        delays = rig.broker.delays
         for _ in range(4):
             for offset in random.sample(sorted(queue_of(rig).hidden), 3):
                 if random.random() < 0.5:
@@ -78,8 +101,8 @@ def test_what_was_changed_elsewhere_counts(seed: int) -> None:
                 else:
                     due_ms = rig.clock.now_ms() + random.randrange(60_000)
                     await delays.reschedule("t", 0, offset, due_ms=due_ms)
-            await coordinators.unload(STATE_TOPIC, state_partition(rig))
-            with pytest.raises(NotCoordinatorError):
+            await unload(rig)
+            with pytest.raises((NotCoordinatorError, NotLeaderError)):
                 await delays.cancel("t", 0, 0)
             elsewhere = Elsewhere(rig)
             for _ in range(3):
@@ -91,7 +114,7 @@ def test_what_was_changed_elsewhere_counts(seed: int) -> None:
                 if elsewhere.schedule.hidden:
                     await elsewhere.change(random.choice(list(elsewhere.schedule.hidden)), random)
             elsewhere.leave()
-            await coordinators.load(STATE_TOPIC, state_partition(rig))
+            await load(rig)
             elsewhere.schedule.advance(rig.clock.steady_ms())
             here = queue_of(rig).schedule
             assert waiting(here) == waiting(elsewhere.schedule)
@@ -126,20 +149,23 @@ def test_a_change_that_was_cut_off_its_state_log_is_taken_back(
         delays, schedule = rig.broker.delays, queue_of(rig).schedule
         times = waiting(schedule)
         await delays.cancel("t", 0, 0)
-        where = state_partition(rig)
-        topic = rig.broker.topic(STATE_TOPIC)
-        log_of = topic.partition(where)
+        topic, part = rig.broker.topic("t"), part_of(rig)
+        log_of = topic.make_state(0) if rig.is_beside else None
+        if isinstance(part, int):
+            topic = rig.broker.topic(STATE_TOPIC)
+            log_of = topic.partition(part)
+        assert log_of is not None
         end_offset = log_of.log.end_offset
         await delays.cancel("t", 0, 1)
         await delays.reschedule("t", 0, 2, due_ms=rig.clock.now_ms() + 1_000)
 
-        await rig.broker.coordinators.unload(STATE_TOPIC, where)
+        await unload(rig)
         replicas = Replicas(log_of)
         replicas.high_watermark = end_offset
         log_of.leadership.follow(Epoch(1), replicas)
         await Replica(topic, log_of, rig.clock).truncate(end_offset, epoch=Epoch(1))
         log_of.leadership.lead(Epoch(2), None)
-        await rig.broker.coordinators.load(STATE_TOPIC, where)
+        await load(rig)
 
         assert list(queue_of(rig).cancelled) == [0]
         assert waiting(schedule) == {1: times[1], 2: times[2]}

@@ -22,6 +22,8 @@ from tests.runtime.rig import run
 from tests.runtime.test_consume import ORDERS, Shop, texts
 from tests.runtime.test_transactions import Bank
 
+pytestmark = pytest.mark.usefixtures("both_places")
+
 
 @pytest.fixture(autouse=True)
 def _few_state_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,8 +202,10 @@ def test_a_disk_that_takes_nothing_is_not_asked_all_the_time() -> None:
         shop = await Shop().open()
         await shop.publish("a1")
         await shop.poll(await shop.join())
-        state = shop.rig.broker.topics[TopicName(STATE_TOPIC)]
-        state.partitions[0].log.failure = StorageFailedError("EIO")
+        state = shop.rig.broker.topics[TopicName(STATE_TOPIC)].partitions[0]
+        if shop.rig.is_beside:
+            state = shop.rig.broker.topic("orders").make_state(0)
+        state.log.failure = StorageFailedError("EIO")
         hosted = shop.rig.broker.consume.ledgers.of("g")[ORDERS]
         shop.later(30_000)
         pauses = []

@@ -27,6 +27,8 @@ from goqueue.testing.disk import CrashError
 from tests.runtime.dlq_rig import Host, Pauses, dead_letters, messages, numbered, publish
 from tests.runtime.rig import Rig, run
 
+pytestmark = pytest.mark.usefixtures("both_places")
+
 DLQ = "orders.dlq"
 REDRIVE = Order(kind=Kind.REDRIVE, max_redrives=REDRIVES_DEFAULT, by="ann")
 PURGE = Order(kind=Kind.PURGE, by="ann")

@@ -237,7 +237,9 @@ def test_what_is_being_replaced_is_not_delivered_meanwhile() -> None:
         replacing = rig.broker.delays.replacing
         topic = rig.broker.topic("t")
         held = await replacing.hold(
-            await replacing.find(topic, b"n"), name=b"n", target=topic.partition(0)
+            await replacing.find(topic, b"n", topic.partition(0)),
+            name=b"n",
+            target=topic.partition(0),
         )
         rig.clock.advance(5_000)
         release(rig)
@@ -280,7 +282,9 @@ def test_what_was_cut_short_by_an_unload_is_seen_to() -> None:
         topic = rig.broker.topic("t")
         replacing = rig.broker.delays.replacing
         await replacing.hold(
-            await replacing.find(topic, b"n"), name=b"n", target=topic.partition(1)
+            await replacing.find(topic, b"n", topic.partition(1)),
+            name=b"n",
+            target=topic.partition(1),
         )
         where = rig.broker.state.partition_of("t")
         await rig.broker.coordinators.unload(STATE_TOPIC, where)

@@ -25,6 +25,8 @@ from goqueue.testing.disk import CrashError
 from tests.runtime.grants import PUBLISHING
 from tests.runtime.rig import Rig, run
 
+pytestmark = pytest.mark.usefixtures("both_places")
+
 MINUTE_MS = 60_000
 OPERATIONS_MIN = 60
 

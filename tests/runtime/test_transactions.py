@@ -34,6 +34,8 @@ from goqueue.testing.disk import CrashError
 from tests.runtime.grants import FETCHING, POLLING, PUBLISHING
 from tests.runtime.rig import Rig, messages_in, run
 
+pytestmark = pytest.mark.usefixtures("both_places")
+
 NOTE = "checkpoint 7"
 
 

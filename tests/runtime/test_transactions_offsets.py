@@ -9,6 +9,8 @@ from tests.runtime.rig import run
 from tests.runtime.test_transactions import Bank, join
 from tests.runtime.test_transactions_pipelined import after
 
+pytestmark = pytest.mark.usefixtures("both_places")
+
 PLACE = TopicPartition(TopicName("accounts"), PartitionId(0))
 
 

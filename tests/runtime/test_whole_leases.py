@@ -9,6 +9,8 @@ from goqueue.runtime.machine import MachineHost
 from tests.runtime.rig import run
 from tests.runtime.test_consume import ORDERS, Shop, texts
 
+pytestmark = pytest.mark.usefixtures("both_places")
+
 KEYS = 30
 
 

@@ -48,7 +48,12 @@ MUTATORS = frozenset(
     ]
 )
 
-WIRING = ("runtime/broker.py", "runtime/coordinators.py")
+WIRING = (
+    "runtime/broker.py",
+    "runtime/coordinators.py",
+    "runtime/state_beside.py",
+    "runtime/state_logs.py",
+)
 
 
 def methods_of(name: str) -> dict[str, ast.FunctionDef]:

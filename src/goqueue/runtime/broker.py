@@ -1,11 +1,12 @@
 """The broker: every topic of one data directory, and the few calls transports translate into."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from goqueue.base.errors import LeaderNotAvailableError, ShuttingDownError
 from goqueue.base.ids import TopicName
+from goqueue.base.names import is_internal
 from goqueue.base.units import KiB
 from goqueue.config.model import BrokerConfig
 from goqueue.core.topics import catalog
@@ -46,12 +47,8 @@ from goqueue.runtime.schemas.rejects import Rejects
 from goqueue.runtime.schemas.schema_feed import SchemaFeed
 from goqueue.runtime.schemas.schema_gate import SchemaGate
 from goqueue.runtime.schemas.schemas import SCHEMAS_PARTITIONS, SCHEMAS_TOPIC, Schemas
-from goqueue.runtime.state_log import (
-    SNAPSHOT_BYTES_MIN,
-    STATE_PARTITIONS,
-    STATE_TOPIC,
-    StateLog,
-)
+from goqueue.runtime.state_log import STATE_PARTITIONS, STATE_TOPIC
+from goqueue.runtime.state_logs import StateLogs
 from goqueue.runtime.topic_changes import TopicChanges
 from goqueue.runtime.topology import Topology
 from goqueue.runtime.tracing.tracing import Tracing
@@ -78,9 +75,12 @@ class Broker(Producers):
         *,
         sync_pool: SyncPool | None = None,
         topology: Topology | None = None,
+        is_beside: bool = False,
     ) -> None:
         self.config, self.topology, self._sync_pool = config, topology, sync_pool
         self.forwarding = None if topology is None else Forwarding(topology)
+        # Beside their partition ledgers lie in a cluster; by itself a broker does so for tests.
+        self._is_beside = is_beside or topology is not None
         self.clock: Clock = clock or SystemClock()
         self.metrics, self.started_ms = Metrics(), 0
         self._disk = disk
@@ -102,9 +102,13 @@ class Broker(Producers):
         self.tracing = Tracing(config, self._topics, clock=self.clock, metrics=self.metrics)
         self.compactor = Compactor(disk, self.clock, in_thread=config.sync_threads > 0)
         self._ballast = Ballast(disk, self.clock)
-        self.state = self._state_log(STATE_TOPIC, STATE_PARTITIONS, prepare=self._prepare_state)
-        self.schema_state = self._state_log(SCHEMAS_TOPIC, SCHEMAS_PARTITIONS)
-        self.tx_state = self._state_log(
+        logs = StateLogs(self._catalogue, self.clock, self._ballast, is_clustered=topology is not None)
+        beside = self._topics if self._is_beside else None
+        self.state = logs.make(
+            STATE_TOPIC, STATE_PARTITIONS, prepare=self._prepare_state, beside=beside
+        )
+        self.schema_state = logs.make(SCHEMAS_TOPIC, SCHEMAS_PARTITIONS)
+        self.tx_state = logs.make(
             TX_TOPIC, TX_STATE_PARTITIONS, snapshot_bytes_min=TX_SNAPSHOT_BYTES_MIN
         )
         self.state_logs = {
@@ -144,42 +148,17 @@ class Broker(Producers):
         meter.watch_depths(self.redrives.shelves.depths)
         self.coordinators = self._coordinators()
 
-    def _state_log(
-        self,
-        topic: str,
-        partitions: int,
-        *,
-        snapshot_bytes_min: int = SNAPSHOT_BYTES_MIN,
-        prepare: Callable[[], Awaitable[None]] | None = None,
-    ) -> StateLog:
-        return StateLog(
-            lambda: self._open_state(TopicName(topic), partitions),
-            self.clock,
-            self._ballast,
-            partitions=partitions,
-            snapshot_bytes_min=snapshot_bytes_min,
-            prepare=prepare,
-        )
-
-    def _open_state(self, name: TopicName, partitions: int) -> Topic:
-        if self.topology is None:
-            return self._catalogue.open_state(name, partitions)
-        known = self._topics.get(name)
-        if known is None:
-            raise LeaderNotAvailableError(f"the cluster has not made {name} yet")
-        return known
-
     def _coordinators(self) -> Coordinators:
         queue = QueueState(
             self.groups,
-            self.consume.ledgers,
+            self.consume,
             self.delays,
             self.schedules,
             self.redrives,
             self.dead_letters,
             self.transactions,
         )
-        found = Coordinators()
+        found = Coordinators(self._topics, queue)
         hosts: tuple[Hosts, ...] = (queue, self.transactions, self.schemas)
         for (topic, state), host in zip(self.state_logs.items(), hosts, strict=True):
             found.add(topic, state, host)
@@ -248,6 +227,13 @@ class Broker(Producers):
         self._is_started = True
         log.info(LogEvent.BROKER_STARTED, topics=len(self._topics), data_dir=self.config.data_dir)
 
+    def gain_all(self, topics: Iterable[Topic]) -> None:
+        """Decide about the messages of topics; in a cluster that is a matter of leadership."""
+        if self._is_beside and self.topology is None:
+            named = [topic for topic in topics if not is_internal(topic.record.name)]
+            for partition in [one for topic in named for one in topic.partitions]:
+                self.coordinators.gain_at_once(partition.name)
+
     async def open_partitions(self, openings: Sequence[TopicOpening]) -> None:
         """Read the partitions of topics off the disk, in threads."""
         # A simulation that has its own idea of threads gets the same order for the same seed.
@@ -283,7 +269,7 @@ class Broker(Producers):
         if self._committer is not None:
             await self._committer.stop()
         for topic in self._topics.values():
-            close_all(topic.partitions)
+            close_all([*topic.partitions, *topic.states])
         for opening in self._catalogue.openings.values():
             close_all(opening.partitions)
         self._topics.clear()
@@ -339,6 +325,7 @@ class Broker(Producers):
     def _topic_created(self, topic: Topic) -> None:
         if self.topology is not None:
             self.coordinators.attach(topic)
+        self.gain_all([topic])
         self.groups.recount(topic.record.name)
         self.schedules.topic_created(topic.record.name)
 
@@ -349,6 +336,7 @@ class Broker(Producers):
 
     def _topic_deleted(self, name: TopicName, topic: Topic | None) -> None:
         if topic is not None:
+            self.state.forget_topic(topic)
             self.delays.forget(topic)
             self.redrives.forget(topic)
             self.consume.forget_topic(topic)
@@ -367,6 +355,7 @@ class Broker(Producers):
             metrics=self.metrics,
             timer=self.delays.timer,
             is_replicated=self.topology is not None,
+            has_states=self._is_beside,
         )
 
     def _open(self, record: catalog.Topic, opening: TopicOpening) -> Topic:
@@ -386,4 +375,6 @@ class Broker(Producers):
             topic.door = ForwardedTopic(topic, self.forwarding, self.producer_ids)
         for partition in topic.partitions:
             report_repair(partition)
+            if self.state.is_beside and not is_internal(record.name):
+                self.delays.withhold(partition)
         return topic

@@ -38,6 +38,7 @@ async def load_all(broker: "Broker") -> None:
     for partition in broker.state.partitions:
         broker.groups.load(partition)
         broker.delays.load(partition)
+    broker.gain_all(broker.topics.values())
     await broker.delays.release()
     for partition in broker.state.partitions:
         ledgers.load(partition)

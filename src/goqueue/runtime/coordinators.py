@@ -4,22 +4,30 @@ What is decided about a name (a group, a transactional id, a topic's delays and 
 schedule, the schemas) is decided where its state partition is loaded. Unloading refuses first, in
 one step; then what was begun is ended and what was written becomes durable, so that the next
 load of the partition finds all of it. Loading is what a start does, for one partition.
+
+In a cluster what is decided about messages is kept beside them (``state_beside.py``), and is loaded
+and unloaded with the leadership of their partition: ``gain`` and ``lose``.
 """
 
 import asyncio
+from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
-from goqueue.base.ids import TopicPartition
+from goqueue.base.errors import TopicNotFoundError
+from goqueue.base.ids import TopicName, TopicPartition
+from goqueue.core.dlq.names import is_dlq
 from goqueue.observability.events import LogEvent
 from goqueue.observability.logging import get_logger
 from goqueue.runtime.dlq.dead_letters import DeadLetters
 from goqueue.runtime.dlq.redrive import Redrives
 from goqueue.runtime.groups.groups import Groups
+from goqueue.runtime.log.lost_tails import skip_lost_tail
+from goqueue.runtime.log.partition import Partition
 from goqueue.runtime.log.topic import Topic
-from goqueue.runtime.queue.ledgers import Ledgers
+from goqueue.runtime.queue.consume import Consumption
 from goqueue.runtime.recurring.schedules import Schedules
 from goqueue.runtime.schedule.delays import Delays
-from goqueue.runtime.state_log import StateLog
+from goqueue.runtime.state_log import STATE_TOPIC, StateLog
 from goqueue.runtime.tx.transactions import Transactions
 
 log = get_logger("goqueue.state")
@@ -30,7 +38,7 @@ class QueueState(NamedTuple):
     """Groups, and what is kept beside them."""
 
     groups: Groups
-    ledgers: Ledgers
+    consume: Consumption
     delays: Delays
     schedules: Schedules
     redrives: Redrives
@@ -41,7 +49,7 @@ class QueueState(NamedTuple):
         """Host what a partition has."""
         self.groups.load(partition)
         self.delays.load(partition)
-        self.ledgers.load(partition)
+        self.consume.ledgers.load(partition)
         self.redrives.load(partition)
         self.schedules.load(partition)
         self.groups.follow(partition)
@@ -52,9 +60,30 @@ class QueueState(NamedTuple):
     def unload(self, partition: int) -> Tasks:
         """Host it no longer; return what is to be waited for."""
         self.groups.unload(partition)
-        ended = self.dead_letters.drop(self.ledgers.unload(partition))
+        ended = self.dead_letters.drop(self.consume.ledgers.unload(partition))
         self.delays.unload(partition)
         return ended + self.schedules.unload(partition) + self.redrives.unload(partition)
+
+    def load_beside(self, topic: Topic, partition: Partition) -> None:
+        """Host what is kept beside a partition of messages."""
+        place, ledgers = partition.name, self.consume.ledgers
+        self.redrives.load(place)
+        shelves = self.redrives.shelves
+        shelf = shelves.at(topic, partition) if is_dlq(place.topic) else None
+        self.delays.load(place)
+        ledgers.load(place)
+        # Before anything is appended.
+        skip_lost_tail(partition, [*ledgers, *ledgers.asleep], shelf)
+        self.consume.note_places()
+        self.transactions.look_for_strays()
+
+    def unload_beside(self, place: TopicPartition) -> Tasks:
+        """Host it no longer; return what is to be waited for."""
+        ended = self.dead_letters.drop(self.consume.ledgers.unload(place))
+        self.delays.unload(place)
+        self.redrives.unload(place)
+        self.consume.note_places()
+        return ended
 
 
 class Hosts(Protocol):
@@ -72,7 +101,9 @@ class Hosts(Protocol):
 class Coordinators:
     """Loads and unloads the partitions of state topics, one at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, topics: Mapping[TopicName, Topic], queue: QueueState) -> None:
+        self._topics = topics
+        self._queue = queue
         self._parts: dict[str, tuple[StateLog, Hosts]] = {}
         self._gained: set[TopicPartition] = set()
         # Guards the order: a partition is loaded only when its unloading is over.
@@ -88,6 +119,49 @@ class Coordinators:
     def partitions(self) -> list[tuple[str, int]]:
         """Return every state partition, by topic and number."""
         return [(topic, n) for topic, (known, _) in self._parts.items() for n in known.partitions]
+
+    # In a cluster state comes and goes with the leadership of its partition.
+
+    def attach(self, topic: Topic) -> None:
+        """Take a state topic that the cluster has made."""
+        known = self._parts.get(topic.record.name)
+        if known is not None:
+            known[0].start(topic)
+
+    async def gain(self, place: TopicPartition) -> None:
+        """Host what is decided by the leader of a partition: this node leads it now."""
+        self._gained.add(place)
+        if place.topic in self._parts:
+            await self.load(place.topic, place.partition)
+            return
+        async with self._turn:
+            self.gain_at_once(place)
+            log.info(LogEvent.STATE_LOADED, topic=place.topic, partition=place.partition)
+
+    def gain_at_once(self, place: TopicPartition) -> None:
+        """Do the same for a partition of messages, without waiting for a turn: at a start."""
+        topic = self._topics.get(place.topic)
+        if topic is None:
+            raise TopicNotFoundError(f"topic not found: {place.topic}")
+        state, _ = self._parts[STATE_TOPIC]
+        state.load(place)
+        self._queue.load_beside(topic, topic.partition(place.partition))
+
+    async def lose(self, place: TopicPartition) -> None:
+        """Host it no longer: refuse first, then drop everything that is known of it."""
+        if place not in self._gained:
+            return
+        self._gained.discard(place)
+        if place.topic in self._parts:
+            await self.unload(place.topic, place.partition)
+            return
+        state, _ = self._parts[STATE_TOPIC]
+        async with self._turn:
+            ended = self._queue.unload_beside(place)
+            state.unload(place)
+            await asyncio.gather(*ended, return_exceptions=True)
+            await state.drain(place)
+            log.info(LogEvent.STATE_UNLOADED, topic=place.topic, partition=place.partition)
 
     async def unload(self, topic: str, partition: int) -> None:
         """Refuse what needs a partition; return when all that was written to it is durable."""
@@ -106,23 +180,3 @@ class Coordinators:
             state.load(partition)
             hosts.load(partition)
             log.info(LogEvent.STATE_LOADED, topic=topic, partition=partition)
-
-    # In a cluster state comes and goes with the leadership of its partition.
-
-    def attach(self, topic: Topic) -> None:
-        """Take a state topic that the cluster has made."""
-        known = self._parts.get(topic.record.name)
-        if known is not None:
-            known[0].start(topic)
-
-    async def gain(self, place: TopicPartition) -> None:
-        """Host what goes with a partition that this node leads from now on."""
-        if place.topic in self._parts:
-            self._gained.add(place)
-            await self.load(place.topic, place.partition)
-
-    async def lose(self, place: TopicPartition) -> None:
-        """Drop all state of a partition that this node leads no longer; it refuses already."""
-        if place in self._gained:
-            self._gained.discard(place)
-            await self.unload(place.topic, place.partition)

@@ -13,11 +13,12 @@ the journal is the order in which they were applied.
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from goqueue.base.errors import GoQueueError, NotCoordinatorError
+from goqueue.base.errors import GoQueueError, NotCoordinatorError, NotLeaderError
+from goqueue.base.ids import TopicPartition
 from goqueue.observability.events import LogEvent
 from goqueue.observability.logging import get_logger
 
@@ -26,6 +27,11 @@ E_in = TypeVar("E_in", bound=msgspec.Struct)
 T = TypeVar("T")
 
 UNLOADED = NotCoordinatorError("the state of this was unloaded; ask again")
+MOVED = NotLeaderError("the partition is not led here any more; ask again")
+
+StatePart = int | TopicPartition
+"""What is loaded and unloaded as a whole: a partition of a state topic, or what is kept beside a
+partition of messages, in a cluster."""
 log = get_logger("goqueue.state")
 
 
@@ -83,8 +89,64 @@ class Journal(Protocol):
         ...
 
 
+class Placed(Protocol):
+    """Something of one partition of messages."""
+
+    @property
+    def partition(self) -> TopicPartition:
+        """Which partition."""
+        ...
+
+
+class AtPlace(NamedTuple):
+    """A partition of messages by itself."""
+
+    partition: TopicPartition
+
+
 class StateJournal(Journal, Protocol):
-    """A journal in partitions, each loaded and unloaded as a whole."""
+    """A journal in parts, each loaded and unloaded as a whole.
+
+    A home is the name of an owner (a group, a topic, a schedule), or stands for a partition of
+    messages. What is decided about messages of a partition has the home that ``home_of`` says.
+    """
+
+    @property
+    def is_beside(self) -> bool:
+        """Return True if what is decided about messages is kept beside their partition."""
+        ...
+
+    def home_of(self, owner: str, place: TopicPartition) -> str:
+        """Return the home of what an owner decides about the messages of a partition."""
+        ...
+
+    def is_in(self, home: str, part: StatePart) -> bool:
+        """Return True if a part holds the machines of a home."""
+        ...
+
+    def is_loaded(self, place: TopicPartition) -> bool:
+        """Return True if messages of a partition may be decided about here."""
+        ...
+
+    def check_owner(self, owner: str) -> None:
+        """Raise if what an owner decided about messages may be there and is not loaded."""
+        ...
+
+    def check_places(self, owner: str, parts: Iterable[Placed]) -> None:
+        """Raise unless what an owner decides about messages of partitions is loaded."""
+        ...
+
+    def check_place(self, place: TopicPartition) -> None:
+        """Raise unless what any owner decides about messages of a partition is loaded."""
+        ...
+
+    def durable_at(self, owner: str, parts: Iterable[Placed]) -> asyncio.Future[None]:
+        """Return a future that is done when what an owner decided there is durable."""
+        ...
+
+    async def settle_at(self, owner: str, parts: Iterable[Placed], *, is_alone: bool) -> None:
+        """Return when what an owner decided there is durable; alone, by a sync at once."""
+        ...
 
     @property
     def partitions(self) -> range:
@@ -109,16 +171,12 @@ class StateJournal(Journal, Protocol):
         """Raise unless the machines of a home are loaded."""
         ...
 
-    def keys(self, prefix: str, partition: int) -> list[str]:
-        """Return the keys of the machines of a partition that begin so, in order."""
+    def keys(self, prefix: str, part: StatePart) -> list[str]:
+        """Return the keys of the machines of a part that begin so, in order."""
         ...
 
     async def prepare(self) -> None:
         """Make what is written to without keeping others waiting."""
-        ...
-
-    async def settle(self, home: str, *, is_alone: bool) -> None:
-        """Return when everything written for a home is durable; alone, by a sync at once."""
         ...
 
     def make_room(self) -> bool:
@@ -304,9 +362,9 @@ def commit_all(
             host.machine.apply(event)
 
 
-def homes_in(journal: StateJournal, partition: int, homes: Iterable[T]) -> Iterator[T]:
-    """Yield those of some homes whose machines a partition holds."""
-    return (home for home in homes if journal.partition_of(str(home)) == partition)
+def homes_in(journal: StateJournal, part: StatePart, homes: Iterable[T]) -> Iterator[T]:
+    """Yield those of some homes whose machines a part holds."""
+    return (home for home in homes if journal.is_in(str(home), part))
 
 
 def forget(journal: Journal, key: str, *, home: str) -> None:

@@ -12,27 +12,22 @@ from typing import Any, Final
 import msgspec
 
 from goqueue.base.errors import DiskFullError, NotCoordinatorError
-from goqueue.base.ids import Offset
-from goqueue.base.limits import FRAME_HEADER_BYTES
-from goqueue.base.units import NS_PER_MS, NS_PER_US, US_PER_MS, KiB
+from goqueue.base.ids import TopicPartition
+from goqueue.base.units import NS_PER_MS, KiB
 from goqueue.core.producers.partitioner import partition_of_key
-from goqueue.core.record.check import CheckedFrame, check_frames
-from goqueue.core.record.frame import PRIORITY_NORMAL, TOMBSTONE, FrameHeader
-from goqueue.core.record.message import Draft
-from goqueue.core.record.repack import frame_drafts
-from goqueue.core.record.stamp import NO_STAMP
 from goqueue.observability.events import LogEvent
 from goqueue.observability.logging import get_logger
-from goqueue.runtime import state_records
 from goqueue.runtime.ballast import Ballast
 from goqueue.runtime.clock import Clock
 from goqueue.runtime.log.own_rows import append_own
 from goqueue.runtime.log.partition import Partition
 from goqueue.runtime.log.topic import Topic
+from goqueue.runtime.machine import Placed, StatePart
 from goqueue.runtime.state_records import (
     NUMBER,
     Trace,
     change_row,
+    end_rows,
     pack_snapshot,
     read_records,
     unpack_snapshot,
@@ -44,12 +39,11 @@ SNAPSHOT_BYTES_MIN: Final = 64 * KiB
 """So many bytes of changes may follow a snapshot, however small it is."""
 HOMES_KEPT_MAX: Final = 1_000
 
-_NO_HEADER: Final = bytes(FRAME_HEADER_BYTES)
 _encode: Final = msgspec.msgpack.Encoder().encode
 log = get_logger("goqueue.state")
 
 
-class _Part:
+class LoadedPart:
     """One partition of the topic, and what is known of the machines in it."""
 
     __slots__ = ("is_loaded", "log", "traces")
@@ -89,7 +83,7 @@ class StateLog:
         self._clock = clock
         self._ballast = ballast
         self._is_open = False
-        self._parts = [_Part() for _ in range(partitions)]
+        self._parts = [LoadedPart() for _ in range(partitions)]
         self._homes: dict[str, int] = {}
         """Where homes were found to be: working it out takes as long as encoding a change."""
 
@@ -114,20 +108,30 @@ class StateLog:
         """Return True if every partition is loaded."""
         return all(part.is_loaded for part in self._parts)
 
-    def load(self, partition: int) -> None:
-        """Read what a partition has; its machines may be hosted from now on."""
-        self._parts[partition].load()
+    @property
+    def parts(self) -> Sequence[StatePart]:
+        """Everything that a start loads."""
+        return self.partitions
 
-    def unload(self, partition: int) -> None:
-        """Take no more changes of a partition and forget what was read of it."""
-        self._parts[partition].is_loaded = False
-        self._parts[partition].traces = {}
+    def load(self, part: StatePart) -> None:
+        """Read what a part has; its machines may be hosted from now on."""
+        self._part(part).load()
 
-    async def drain(self, partition: int) -> None:
-        """Return when everything written to a partition is durable, or never will be."""
-        log = self._parts[partition].log
+    def unload(self, part: StatePart) -> None:
+        """Take no more changes of a part and forget what was read of it."""
+        known = self._part(part)
+        known.is_loaded = False
+        known.traces = {}
+
+    async def drain(self, part: StatePart) -> None:
+        """Return when everything written to a part is durable, or never will be."""
+        log = self._part(part).log
         if log is not None:
             await asyncio.wait([log.durable()])
+
+    def _part(self, part: StatePart) -> LoadedPart:
+        assert isinstance(part, int), "of the topic"
+        return self._parts[part]
 
     def partition_of(self, home: str) -> int:
         """Return which partition holds the machines of a home."""
@@ -143,14 +147,65 @@ class StateLog:
         """Raise unless the machines of a home are loaded."""
         self._at(home)
 
-    def _at(self, home: str) -> _Part:
+    def forget_topic(self, topic: Topic) -> None:
+        """Let be: what is kept of a topic that is gone is forgotten by those who keep it."""
+
+    # Where decisions about messages are kept: with their owner, whatever their partition is.
+
+    is_beside = False
+
+    def home_of(self, owner: str, place: TopicPartition) -> str:  # noqa: ARG002 - elsewhere it counts
+        """Return the home of what an owner decides about the messages of a partition."""
+        return owner
+
+    def is_in(self, home: str, part: StatePart) -> bool:
+        """Return True if a part holds the machines of a home."""
+        return self.partition_of(home) == part
+
+    def is_loaded(self, place: TopicPartition) -> bool:  # noqa: ARG002
+        """Return True: whoever has the owner decides about every partition."""
+        return True
+
+    def check_owner(self, owner: str) -> None:
+        """Raise if what an owner decided about messages may be there and is not loaded."""
+        self._at(owner)
+
+    def check_places(self, owner: str, parts: Iterable[Placed]) -> None:  # noqa: ARG002
+        """Raise unless what an owner decides about messages of partitions is loaded."""
+        self._at(owner)
+
+    def check_place(self, place: TopicPartition) -> None:  # noqa: ARG002
+        """Raise unless what any owner decides about messages of a partition is loaded."""
+        if not self.is_whole:
+            raise NotCoordinatorError("the lease may be one that is not loaded here; ask again")
+
+    def durable_at(self, owner: str, parts: Iterable[Placed]) -> asyncio.Future[None]:  # noqa: ARG002
+        """Return a future that is done when what an owner decided there is durable."""
+        return self.durable(owner)
+
+    async def settle_at(self, owner: str, parts: Iterable[Placed], *, is_alone: bool) -> None:  # noqa: ARG002
+        """Return when what an owner decided there is durable.
+
+        Who asks for one thing at a time has it synced at once, where nobody else waits. Of those
+        who ask for the next meanwhile, several share a sync.
+        """
+        await self._settle(self._log_of(self._at(owner)), is_alone=is_alone)
+
+    @staticmethod
+    async def _settle(partition: Partition, *, is_alone: bool) -> None:
+        if not (is_alone and partition.sync_at_once()):
+            await partition.committed()
+
+    # Finding.
+
+    def _at(self, home: str) -> LoadedPart:
         known = self._homes.get(home)
         part = self._parts[self.partition_of(home) if known is None else known]
         if not part.is_loaded:
             raise NotCoordinatorError("the state of this is not loaded here; ask again")
         return part
 
-    def _log_of(self, part: _Part) -> Partition:
+    def _log_of(self, part: LoadedPart) -> Partition:
         if part.log is None:
             self._attach(self._open_topic())
             self._ballast.take()
@@ -162,16 +217,16 @@ class StateLog:
         self._is_open = True
         count = len(topic.partitions)
         if count != len(self._parts):
-            self._parts = [_Part() for _ in topic.partitions]
+            self._parts = [LoadedPart() for _ in topic.partitions]
             self._homes.clear()
         for part, log_of in zip(self._parts, topic.partitions, strict=True):
             part.log = log_of
 
     # Reading.
 
-    def keys(self, prefix: str, partition: int) -> list[str]:
-        """Return the keys of the machines of a partition that begin so, in order."""
-        return sorted(key for key in self._parts[partition].traces if key.startswith(prefix))
+    def keys(self, prefix: str, part: StatePart) -> list[str]:
+        """Return the keys of the machines of a part that begin so, in order."""
+        return sorted(key for key in self._part(part).traces if key.startswith(prefix))
 
     def replay(
         self,
@@ -234,16 +289,6 @@ class StateLog:
     def durable(self, home: str) -> asyncio.Future[None]:
         """Return a future that is done when everything written for a home is durable."""
         return self._log_of(self._at(home)).committed()
-
-    async def settle(self, home: str, *, is_alone: bool) -> None:
-        """Return when everything written for a home is durable.
-
-        Who asks for one thing at a time has it synced at once, where nobody else waits. Of those
-        who ask for the next meanwhile, several share a sync.
-        """
-        partition = self._log_of(self._at(home))
-        if not (is_alone and partition.sync_at_once()):
-            await partition.committed()
 
     def write(
         self,
@@ -324,14 +369,7 @@ class StateLog:
             done.set_result(None)
             return done
         partition = self._log_of(part)
-        # Compaction alone looks at those of slots, so they are one batch, whatever their number.
-        slots = [
-            Draft(value=None, key=f"{key}#{slot}".encode(), timestamp_us=self._now_us())
-            for slot in range(min(trace.number, state_records.SLOTS))
-        ]
-        ends = memoryview(frame_drafts(slots))
-        checked = check_frames(ends, now_ms=self._clock.now_ms(), by_broker=True)
-        rows = [self._end_of(key), *checked]
+        rows = end_rows(key, trace, now_ms=self._clock.now_ms())
         try:
             partition.append(rows, is_own=True)
         except DiskFullError:
@@ -352,24 +390,6 @@ class StateLog:
         if not self.make_room():
             raise error
         append_own(partition, rows, timestamp_ns=self._now_ns())
-
-    def _end_of(self, key: str) -> CheckedFrame:
-        """Return the row that ends a machine, as one that passed the check; appending seals it."""
-        name, timestamp_us = key.encode(), self._now_us()
-        header = FrameHeader(
-            TOMBSTONE, 0, Offset(0), timestamp_us * NS_PER_US, PRIORITY_NORMAL, len(name), 0, 0
-        )
-        return CheckedFrame(
-            header=header,
-            frame=_NO_HEADER + name,
-            rows=1,
-            stamp=NO_STAMP,
-            sequence_count=1,
-            first_timestamp_us=timestamp_us,
-        )
-
-    def _now_us(self) -> int:
-        return self._clock.now_ms() * US_PER_MS
 
     def _now_ns(self) -> int:
         return self._clock.now_ms() * NS_PER_MS

@@ -16,11 +16,17 @@ from typing import Final
 
 import pyarrow as pa
 
-from goqueue.base.units import KiB, MiB
+from goqueue.base.ids import Offset
+from goqueue.base.limits import FRAME_HEADER_BYTES
+from goqueue.base.units import NS_PER_US, US_PER_MS, KiB, MiB
 from goqueue.core.log.plain_rows import plain_rows
 from goqueue.core.log.scan import Walk
-from goqueue.core.record.frame import CONTROL
+from goqueue.core.record.check import CheckedFrame, check_frames
+from goqueue.core.record.frame import CONTROL, PRIORITY_NORMAL, TOMBSTONE, FrameHeader
+from goqueue.core.record.message import Draft
+from goqueue.core.record.repack import frame_drafts
 from goqueue.core.record.row import Row
+from goqueue.core.record.stamp import NO_STAMP
 from goqueue.observability.events import LogEvent
 from goqueue.observability.logging import get_logger
 from goqueue.runtime.log.partition import Partition
@@ -34,6 +40,7 @@ SNAPSHOT_BYTES_MAX: Final = 256 * MiB
 READ_BYTES: Final = 1 * MiB
 
 NUMBER: Final = struct.Struct(">Q")
+_NO_HEADER: Final = bytes(FRAME_HEADER_BYTES)
 log = get_logger("goqueue.state")
 
 
@@ -92,6 +99,31 @@ class Trace:
 def change_row(key: str, number: int, change: bytes) -> tuple[bytes, bytes]:
     """Return the key and the value of the record of a change."""
     return f"{key}#{number % SLOTS}".encode(), NUMBER.pack(number) + change
+
+
+def end_rows(key: str, trace: Trace, *, now_ms: int) -> list[CheckedFrame]:
+    """Return the frames that end a machine, as those that passed the check; appending seals them.
+
+    The first row ends it. Compaction alone looks at those of its slots, so they are one batch,
+    whatever their number.
+    """
+    name, timestamp_us = key.encode(), now_ms * US_PER_MS
+    slots = [
+        Draft(value=None, key=f"{key}#{slot}".encode(), timestamp_us=timestamp_us)
+        for slot in range(min(trace.number, SLOTS))
+    ]
+    header = FrameHeader(
+        TOMBSTONE, 0, Offset(0), timestamp_us * NS_PER_US, PRIORITY_NORMAL, len(name), 0, 0
+    )
+    end = CheckedFrame(
+        header=header,
+        frame=_NO_HEADER + name,
+        rows=1,
+        stamp=NO_STAMP,
+        sequence_count=1,
+        first_timestamp_us=timestamp_us,
+    )
+    return [end, *check_frames(memoryview(frame_drafts(slots)), now_ms=now_ms, by_broker=True)]
 
 
 def read_records(partition: Partition, found: dict[bytes, Trace]) -> None:

@@ -11,6 +11,7 @@ from goqueue.base.errors import (
     StaleReceiptError,
     UnknownReceiptError,
 )
+from goqueue.base.ids import TopicPartition
 from goqueue.core.delivery.receipt import Receipt, parse_receipt
 from goqueue.runtime.queue.hosted_ledger import HostedLedger
 from goqueue.runtime.queue.ledgers import Ledgers
@@ -75,8 +76,8 @@ class Misfit(NamedTuple):
 
 def find_home(ledgers: Ledgers, receipt: Receipt) -> HostedLedger:
     """Return the ledger that gave out a receipt, or raise: no delivery has it."""
-    hosted = ledgers.home_of(receipt.nonce)
-    if hosted is None or hosted.partition.name != (receipt.topic, receipt.partition):
+    hosted = ledgers.home_of(receipt.nonce, TopicPartition(*receipt[:2]))
+    if hosted is None:
         raise UnknownReceiptError("no delivery has this receipt")
     if _miscounted(hosted, receipt, [receipt.offset]):
         raise UnknownReceiptError("no delivery has this receipt")
@@ -177,8 +178,8 @@ class Claims:
         claims: list[Claim] = []
         unknown: list[int] = []
         for (_, _, terms), (receipt, places) in self._bundles.items():
-            hosted = ledgers.home_of(receipt.nonce)
-            if hosted is None or hosted.partition.name != (receipt.topic, receipt.partition):
+            hosted = ledgers.home_of(receipt.nonce, TopicPartition(*receipt[:2]))
+            if hosted is None:
                 unknown += places.values()
                 continue
             unknown += [places.pop(one) for one in _miscounted(hosted, receipt, list(places))]

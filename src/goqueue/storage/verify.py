@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from goqueue.base.errors import StorageFailedError
-from goqueue.base.ids import Offset, Position
+from goqueue.base.ids import Offset, Position, TopicName
 from goqueue.core.producers import identities
 from goqueue.core.topics import catalog
 from goqueue.storage.data_format import FORMAT_PATH, check_format
@@ -33,6 +33,8 @@ from goqueue.storage.swap import (
 
 JOURNAL_PATH: Final = "meta/catalog.journal"
 LOGS: Final = "logs"
+STATE: Final = "state"
+"""Beside the logs, in a cluster: what groups and people have done with messages."""
 DELETING: Final = "deleting"
 SNAPSHOT_NAME: Final = "producers.snapshot"
 QUEUE_SNAPSHOT_NAME: Final = "queue.snapshot"
@@ -57,10 +59,11 @@ class Verification:
     def total_bytes(self) -> int:
         """Return how many bytes of log there are to check."""
         total = 0
-        for directory in self._partition_directories():
-            for name in self._disk.list_directory(directory):
-                if name.endswith(LOG_SUFFIX):
-                    total += self._size(f"{directory}/{name}")
+        for parent in (LOGS, STATE):
+            for directory in self._partition_directories(parent):
+                for name in self._disk.list_directory(directory):
+                    if name.endswith(LOG_SUFFIX):
+                        total += self._size(f"{directory}/{name}")
         return total
 
     def run(self) -> Iterator[int]:
@@ -73,20 +76,22 @@ class Verification:
         knows_topics = self._check_journal()
         if knows_topics:
             self._compare_catalog()
-        for directory in self._partition_directories():
-            yield from self._check_partition(directory)
+        for parent in (LOGS, STATE):
+            for directory in self._partition_directories(parent):
+                self.report.partitions += parent == LOGS
+                yield from self._check_partition(directory)
         if self._disk.list_directory(DELETING):
             self.report.note(
                 DELETING, "holds what is left of a deleted topic; the broker removes it"
             )
         self.report.topics = len(self._disk.list_directory(LOGS))
 
-    def _partition_directories(self) -> list[str]:
+    def _partition_directories(self, parent: str) -> list[str]:
         return [
-            f"{LOGS}/{topic}/{partition}"
-            for topic in self._disk.list_directory(LOGS)
+            f"{parent}/{topic}/{partition}"
+            for topic in self._disk.list_directory(parent)
             for partition in sorted(
-                filter(str.isdecimal, self._disk.list_directory(f"{LOGS}/{topic}")), key=int
+                filter(str.isdecimal, self._disk.list_directory(f"{parent}/{topic}")), key=int
             )
         ]
 
@@ -153,6 +158,25 @@ class Verification:
                 self.report.problem(f"{directory}/{number}", "is missing: the catalogue knows it")
             for name in sorted(there - wanted):
                 self.report.problem(f"{directory}/{name}", "is not a partition of the topic")
+        self._compare_states()
+
+    def _compare_states(self) -> None:
+        """Compare the state logs with the catalogue: any partition may be without one."""
+        for name in self._disk.list_directory(STATE):
+            topic = self._catalog.topics.get(TopicName(name))
+            if topic is None and name in self._catalog.deleted:
+                self.report.note(
+                    f"{STATE}/{name}", "is left of a deleted topic; the broker removes it"
+                )
+            elif topic is None:
+                self.report.problem(f"{STATE}/{name}", "is not a topic the catalogue knows")
+            for number in self._disk.list_directory(f"{STATE}/{name}"):
+                if topic is not None and not self._is_partition(topic, number):
+                    self.report.problem(f"{STATE}/{name}/{number}", "is beside no partition")
+
+    @staticmethod
+    def _is_partition(topic: catalog.Topic, name: str) -> bool:
+        return name.isdecimal() and int(name) < topic.partitions
 
     # Partitions.
 
@@ -160,7 +184,6 @@ class Verification:
         names = self._disk.list_directory(directory)
         swap = self._swap(directory, names)
         bases = self._bases(directory, names, swap)
-        self.report.partitions += 1
         end_offset: Offset | None = None
         is_whole = True
         for place, base in enumerate(bases):

@@ -245,7 +245,8 @@ class Ledger:
     def _revive(self, notice: notices.Revived) -> None:
         self.leases.renew_all(notice.now_ms)
         self.waiting.renew_all(notice.now_ms)
-        self.keys = KeyOrder(self.committed) if self.keys is not None else None
+        is_by_key = self.keys is not None if notice.by_key is None else notice.by_key
+        self.keys = KeyOrder(self.committed) if is_by_key else None
         self.again, self._missed = notice.again, notice.missed
 
     def _lease(self, event: events.Leased) -> None:
@@ -369,7 +370,9 @@ class Ledger:
 
     # Recovery.
 
-    def revive(self, view: View, *, now_ms: int) -> Decision[Event, notices.Revived]:
+    def revive(
+        self, view: View, *, now_ms: int, by_key: bool | None = None
+    ) -> Decision[Event, notices.Revived]:
         """Work out, after a replay, what is not stored, and what must be settled now."""
         behind = BitMap64()
         for lane, cursor in enumerate(self.cursors):
@@ -381,7 +384,7 @@ class Ledger:
         behind -= self._held
         missed = behind & view.hidden
         cancelled = behind & view.cancelled
-        revived = notices.Revived(behind - missed - cancelled, missed, now_ms)
+        revived = notices.Revived(behind - missed - cancelled, missed, now_ms, by_key)
         if not cancelled:
             return Decision((), revived)
         dropped = events.Dropped(offsets=runs_of(cancelled), outcome=events.CANCELLED)

@@ -43,6 +43,8 @@ class Revived:
     again: BitMap64
     missed: BitMap64
     now_ms: int
+    by_key: bool | None = None
+    """Whether the messages of a key wait for one another; None leaves that as it is."""
 
 
 Notice = Woken | Due | Looked | Revived

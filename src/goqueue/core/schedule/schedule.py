@@ -202,9 +202,8 @@ class Schedule:
     def advance(self, now_ms: int) -> BitMap64:
         """Return the messages that became due and are hidden no longer."""
         self._now_ms = max(self._now_ms, now_ms)
-        offsets = self._wheel.advance(now_ms)
         due = BitMap64()
-        if not len(offsets):
+        if not self._is_whole or not len(offsets := self._wheel.advance(now_ms)):
             return due
         due.update(offsets.tolist())
         due &= self.hidden

@@ -11,16 +11,24 @@ from typing import Final
 
 from pyroaring import BitMap64
 
-from goqueue.base.errors import NotCoordinatorError, TopicNotFoundError
-from goqueue.base.ids import Offset, TopicName, TopicPartition
+from goqueue.base.errors import NotCoordinatorError, NotLeaderError, TopicNotFoundError
+from goqueue.base.ids import Offset, PartitionId, TopicName, TopicPartition
 from goqueue.core.delivery.events import GONE, Dropped, Event
 from goqueue.core.delivery.ledger import OUTCOME_INDEX, Ledger
 from goqueue.core.delivery.runs import runs_of
 from goqueue.core.dlq.names import DLQ_GROUP, is_dlq
 from goqueue.observability.logging import get_logger
+from goqueue.runtime.led_partitions import led_partitions
 from goqueue.runtime.log.partition import Partition
 from goqueue.runtime.log.topic import Topic
-from goqueue.runtime.machine import MachineHost, StateJournal, forget, homes_in
+from goqueue.runtime.machine import (
+    MOVED,
+    UNLOADED,
+    MachineHost,
+    StateJournal,
+    StatePart,
+    forget,
+)
 from goqueue.runtime.message_counts import absent_between, count_between
 
 KEY_PREFIX: Final = "dlq/"
@@ -37,7 +45,8 @@ class DeadLetterIndex:
         self.partition = partition
         self.ledger = Ledger(origin=Offset(0), by_key=False)
         key = f"{KEY_PREFIX}{partition.name.topic}/{life}/{partition.name.partition}"
-        self.host = MachineHost[Event](state, key, home=partition.name.topic, machine=self.ledger)
+        home = state.home_of(partition.name.topic, partition.name)
+        self.host = MachineHost[Event](state, key, home=home, machine=self.ledger)
         self.host.load(Event)
 
     def __repr__(self) -> str:
@@ -113,53 +122,59 @@ class DeadLetterIndexes:
     def __init__(self, topics: Mapping[TopicName, Topic], *, state: StateJournal) -> None:
         self._topics = topics
         self._state = state
-        self._shelves: dict[TopicName, tuple[Topic, list[DeadLetterIndex]]] = {}
+        self._shelves: dict[TopicPartition, DeadLetterIndex] = {}
 
     def __repr__(self) -> str:
-        return f"<DeadLetterIndexes of {len(self._shelves)} topics>"
+        return f"<DeadLetterIndexes of {len(self._shelves)} partitions>"
 
     def of(self, topic: Topic) -> list[DeadLetterIndex]:
         """Return the shelves of a topic, one for each partition."""
-        name = topic.record.name
-        known = self._shelves.get(name)
-        if known is None or known[0] is not topic:
+        return [self.at(topic, partition) for partition in topic.partitions]
+
+    def led(self, topic: Topic) -> list[DeadLetterIndex]:
+        """Return the shelves of the partitions of a topic that are led here."""
+        return [self.at(topic, partition) for partition in led_partitions(self._state, topic)]
+
+    def at(self, topic: Topic, partition: Partition) -> DeadLetterIndex:
+        """Return the shelf of a partition, or raise if it is not loaded here."""
+        known = self._shelves.get(partition.name)
+        if known is None or known.partition is not partition:
             life = topic.record.created_ms
-            shelves = [
-                DeadLetterIndex(partition, life=life, state=self._state)
-                for partition in topic.partitions
-            ]
-            known = self._shelves[name] = (topic, shelves)
-        return known[1]
+            known = DeadLetterIndex(partition, life=life, state=self._state)
+            self._shelves[partition.name] = known
+        return known
 
     def depth(self, topic: Topic) -> int:
-        """Return how many dead letters a topic has."""
-        return sum(shelf.depth for shelf in self.of(topic))
+        """Return how many dead letters a topic has in the partitions that are led here."""
+        return sum(shelf.depth for shelf in self.led(topic))
 
     def depths(self) -> dict[TopicName, int]:
         """Return how many dead letters every topic of them has."""
         found: dict[TopicName, int] = {}
         for name in filter(is_dlq, sorted(self._topics)):
-            with contextlib.suppress(NotCoordinatorError):
+            with contextlib.suppress(NotCoordinatorError, NotLeaderError):
                 found[name] = self.depth(self._topics[name])
         return found
 
     def forget(self, topic: Topic) -> None:
         """Take notice that a topic is gone."""
-        known = self._shelves.pop(topic.record.name, None)
-        for shelf in known[1] if known is not None else ():
-            shelf.forget()
+        for partition in topic.partitions:
+            shelf = self._shelves.pop(partition.name, None)
+            if shelf is not None:
+                shelf.forget()
 
-    def load(self, partition: int) -> None:
+    def load(self, part: StatePart) -> None:
         """Forget shelves of topics that are gone; the others are made when they are looked at."""
-        lives = {
-            f"{KEY_PREFIX}{name}/{topic.record.created_ms}" for name, topic in self._topics.items()
-        }
-        for key in self._state.keys(KEY_PREFIX, partition):
-            if key.rpartition("/")[0] not in lives:
-                forget(self._state, key, home=key.split("/")[1])
+        for key in self._state.keys(KEY_PREFIX, part):
+            _, name, life, number = key.split("/")
+            topic = self._topics.get(TopicName(name))
+            if topic is None or str(topic.record.created_ms) != life:
+                place = TopicPartition(TopicName(name), PartitionId(int(number)))
+                forget(self._state, key, home=self._state.home_of(name, place))
 
-    def unload(self, partition: int) -> None:
-        """Let go of the shelves of a state partition."""
-        for name in list(homes_in(self._state, partition, self._shelves)):
-            for shelf in self._shelves.pop(name)[1]:
-                shelf.host.close()
+    def unload(self, part: StatePart) -> None:
+        """Let go of the shelves of a part."""
+        for place, shelf in list(self._shelves.items()):
+            if self._state.is_in(shelf.host.home, part):
+                del self._shelves[place]
+                shelf.host.close(UNLOADED if isinstance(part, int) else MOVED)

@@ -6,7 +6,7 @@ letters cannot be written holds up nobody else's.
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Container
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import islice
 from typing import Protocol
 
@@ -104,9 +104,10 @@ class DeadLetters:
         if self._tasks.get(place) is task:
             del self._tasks[place]
 
-    def drop(self, groups: Container[str]) -> list[asyncio.Task[None]]:
-        """Stop moving for groups that are not hosted here any more; return what ends then."""
-        gone = [task for (group, _), task in self._tasks.items() if group in groups]
+    def drop(self, ledgers: Sequence[Hosted]) -> list[asyncio.Task[None]]:
+        """Stop moving for ledgers that are not hosted here any more; return what ends then."""
+        places = {(hosted.group, hosted.partition.name) for hosted in ledgers}
+        gone = [task for place, task in self._tasks.items() if place in places]
         for task in gone:
             task.cancel()
         return gone

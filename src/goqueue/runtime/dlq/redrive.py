@@ -31,10 +31,10 @@ from goqueue.runtime.dlq.dead_letter_index import DeadLetterIndex, DeadLetterInd
 from goqueue.runtime.dlq.dead_letters import Sleep, Topics, sleep_ms
 from goqueue.runtime.dlq.letters import DeadLetterRow, Search
 from goqueue.runtime.dlq.moves import Mover
-from goqueue.runtime.dlq.redrive_run import HostedBook, Run
+from goqueue.runtime.dlq.redrive_run import HostedBook, Run, Shelves
 from goqueue.runtime.dlq.reports import DeadLetterPage, RedriveProgress, Summary, Trial, oldest_us
 from goqueue.runtime.log.topic import Topic
-from goqueue.runtime.machine import MachineHost, StateJournal, forget, homes_in
+from goqueue.runtime.machine import MachineHost, StateJournal, StatePart, forget, homes_in
 
 KEY_PREFIX: Final = "redrive/"
 SAMPLE_LETTERS: Final = 10
@@ -75,10 +75,10 @@ class Redrives:
 
     # Life.
 
-    def load(self, partition: int) -> None:
-        """Bring back the jobs of a state partition; ``resume`` goes on with them."""
-        self.shelves.load(partition)
-        for key in self._state.keys(KEY_PREFIX, partition):
+    def load(self, part: StatePart) -> None:
+        """Bring back the jobs of a part; ``resume`` goes on with them."""
+        self.shelves.load(part)
+        for key in self._state.keys(KEY_PREFIX, part):
             name, _, life = key.removeprefix(KEY_PREFIX).partition("/")
             topic = self._names.get(TopicName(name))
             if topic is None or str(topic.record.created_ms) != life:
@@ -86,21 +86,21 @@ class Redrives:
             else:
                 self._book(topic)
 
-    def resume(self, partition: int) -> None:
-        """Go on with the jobs of a state partition that were under way."""
-        for name in list(homes_in(self._state, partition, self._books)):
+    def resume(self, part: StatePart) -> None:
+        """Go on with the jobs of a part that were under way."""
+        for name in list(homes_in(self._state, part, self._books)):
             topic, hosted = self._books[name]
             job = hosted.book.active
             if job is not None:
                 log.info(LogEvent.REDRIVE_RESUMED, dlq=name, redrive=job.id)
                 self._begin(topic, job)
 
-    def unload(self, partition: int) -> list[asyncio.Task[None]]:
-        """Let go of the jobs of a state partition; return what is to be waited for."""
-        for name in list(homes_in(self._state, partition, self._books)):
+    def unload(self, part: StatePart) -> list[asyncio.Task[None]]:
+        """Let go of the jobs of a part; return what is to be waited for."""
+        for name in list(homes_in(self._state, part, self._books)):
             self._books.pop(name)[1].host.close()
-        self.shelves.unload(partition)
-        gone = [self._runs.pop(one)[1] for one in [*homes_in(self._state, partition, self._runs)]]
+        self.shelves.unload(part)
+        gone = [self._runs.pop(one)[1] for one in [*homes_in(self._state, part, self._runs)]]
         for task in gone:
             task.cancel()
         return gone
@@ -141,7 +141,7 @@ class Redrives:
             host = MachineHost[Event](self._state, key, home=name, machine=book)
             host.load(Event)
             source = source_of(name, self._names)
-            known = (topic, HostedBook(source, host, book, self.shelves.of(topic)))
+            known = (topic, HostedBook(source, host, book, Shelves(self.shelves, topic)))
             self._books[name] = known
         return known[1]
 
@@ -177,7 +177,7 @@ class Redrives:
             if topic is None or is_internal(name):
                 continue
             hosted = self._book(topic)
-            oldest = [await oldest_us(shelf) for shelf in hosted.shelves]
+            oldest = [await oldest_us(shelf) for shelf in self.shelves.led(topic)]
             found.append(
                 Summary(
                     name,
@@ -208,9 +208,10 @@ class Redrives:
             raise InvalidRequestError("offset: needs a partition")
         if topic is None:
             return DeadLetterPage([], 0, is_cut=False)
-        shelves: Sequence[DeadLetterIndex] = self.shelves.of(topic)
-        if partition is not None:
-            shelves = shelves[partition : partition + 1]
+        if partition is None:
+            shelves: Sequence[DeadLetterIndex] = self.shelves.led(topic)
+        else:
+            shelves = [self.shelves.at(topic, topic.partition(partition))]
         search = Search(shelves, wanted, from_offset=from_offset)
         letters: list[DeadLetterRow] = []
         size = 0
@@ -231,7 +232,7 @@ class Redrives:
         order = self._check(name, order)
         if topic is None:
             return Trial(0, 0, 0, [], is_cut=False)
-        search = Search(self.shelves.of(topic), Filter())
+        search = Search(self.shelves.led(topic), Filter())
         matched = unmatched = skipped = 0
         sample: list[DeadLetterRow] = []
         async for letter in search.letters():

@@ -1,7 +1,7 @@
 """One redrive or purge at work: batch by batch, at its pace, until it has seen everything."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from pyroaring import BitMap64
@@ -9,6 +9,7 @@ from pyroaring import BitMap64
 from goqueue.base.errors import (
     DiskFullError,
     GoQueueError,
+    NotLeaderError,
     ShuttingDownError,
     StorageFailedError,
     TopicNotFoundError,
@@ -31,10 +32,11 @@ from goqueue.observability.dlq_metrics import DlqMeter
 from goqueue.observability.events import LogEvent
 from goqueue.observability.logging import get_logger
 from goqueue.runtime.clock import Clock
-from goqueue.runtime.dlq.dead_letter_index import DeadLetterIndex
+from goqueue.runtime.dlq.dead_letter_index import DeadLetterIndex, DeadLetterIndexes
 from goqueue.runtime.dlq.dead_letters import Sleep, Topics
 from goqueue.runtime.dlq.letters import DeadLetterRow, first_of
 from goqueue.runtime.dlq.moves import MovedMessage, Mover
+from goqueue.runtime.log.topic import Topic
 from goqueue.runtime.machine import MachineHost
 from goqueue.runtime.queue.read_offsets import read_offsets
 from goqueue.runtime.tracing.moves import trace_on
@@ -47,15 +49,28 @@ OUTCOMES: Final = {Kind.REDRIVE: DEAD, Kind.PURGE: SKIPPED}
 log = get_logger("goqueue.dlq")
 
 
+class Shelves:
+    """The shelves of one topic, looked up each time: they come and go with their partitions."""
+
+    def __init__(self, indexes: DeadLetterIndexes, topic: Topic) -> None:
+        self._indexes = indexes
+        self._topic = topic
+
+    def __len__(self) -> int:
+        return len(self._topic.partitions)
+
+    def __getitem__(self, number: int) -> DeadLetterIndex:
+        return self._indexes.at(self._topic, self._topic.partition(number))
+
+    def __iter__(self) -> Iterator[DeadLetterIndex]:
+        return iter(self._indexes.of(self._topic))
+
+
 class HostedBook:
     """The jobs of one topic of dead letters, and its shelves."""
 
     def __init__(
-        self,
-        source: TopicName,
-        host: MachineHost[Event],
-        book: RedriveBook,
-        shelves: Sequence[DeadLetterIndex],
+        self, source: TopicName, host: MachineHost[Event], book: RedriveBook, shelves: Shelves
     ) -> None:
         self.source = source
         self.host = host
@@ -125,8 +140,8 @@ class Run:
         number, must_look = 0, True
         unknown = BitMap64()
         while number < len(self._hosted.shelves) and not self._is_cancelled:
-            shelf = self._hosted.shelves[number]
             try:
+                shelf = self._hosted.shelves[number]
                 if must_look:
                     unknown, must_look = await self._mover.look(shelf), False
                 is_over = await self._step(number, shelf, unknown)
@@ -272,7 +287,7 @@ class Run:
                 )
                 hosted.host.commit(decision.events)
                 await hosted.host.durable()
-            except DiskFullError as failure:
+            except (DiskFullError, NotLeaderError) as failure:
                 self._note(failure)
                 await self._sleep(SLEEP_MS_MAX)
             except GoQueueError as failure:

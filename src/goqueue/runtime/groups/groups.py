@@ -77,6 +77,7 @@ class Groups:
         self._task: asyncio.Task[None] | None = None
         self._connections = Connections()
         self._absences = Absences(clock=clock, remove=self._remove_lost)
+        self._latest_ms = 0
         self._is_stopped = False
         self._is_ending = False
         """Whether connections end because the broker ends them."""
@@ -104,6 +105,14 @@ class Groups:
             self._state.check(name)
             raise GroupNotFoundError("group not found")
         return hosted
+
+    def is_loaded(self, name: str) -> bool:
+        """Return True if it is known here whether there is such a group, and all about it."""
+        try:
+            self._state.check(name)
+        except GoQueueError:
+            return False
+        return True
 
     def watch(self, watcher: Watcher) -> None:
         """Call back for members that are gone, partitions lost and groups deleted.
@@ -202,8 +211,15 @@ class Groups:
             request,
             new_id=MemberId(f"{request.client_id}-{self._token()}"),
             partitions=self._counts,
-            now_ms=self._clock.now_ms(),
+            now_ms=self._now_ms(),
         )
+
+    def _now_ms(self) -> int:
+        """Return the time; where groups are told apart by it, never the same one twice."""
+        now_ms = self._clock.now_ms()
+        if self._state.is_beside:
+            self._latest_ms = now_ms = max(now_ms, self._latest_ms + 1)
+        return now_ms
 
     async def leave(self, name: str, member_id: str) -> None:
         """Let a member go; answer when it is durable."""

@@ -87,6 +87,11 @@ class HostedGroup:
         return self.group.options
 
     @property
+    def identity(self) -> str:
+        """What differs between this group and another one of its name that was before it."""
+        return str(self.group.created_ms)
+
+    @property
     def topics(self) -> list[TopicName]:
         """Every topic that a member subscribes to."""
         return self.group.topics

@@ -71,12 +71,10 @@ class Catalogue:
     def report_strangers(self) -> None:
         """Say which folders hold messages of topics that the catalogue does not know."""
         known = self.catalog.topics.keys() | self.catalog.deleted
-        for name in self._disk.list_directory("logs"):
-            if name not in known:
-                log.error(
-                    LogEvent.UNKNOWN_FOLDER,
-                    folder=f"logs/{name}",
-                )
+        for parent in ("logs", "state"):
+            for name in self._disk.list_directory(parent):
+                if name not in known:
+                    log.error(LogEvent.UNKNOWN_FOLDER, folder=f"{parent}/{name}")
 
     def remove_deleted(self) -> None:
         """Remove the files of topics that were deleted just before a stop."""
@@ -217,7 +215,7 @@ class Catalogue:
         decision = self.catalog.delete(name)
         self.host.commit(decision.events)
         topic = self.topics.pop(decision.reply.name, None)
-        for partition in topic.partitions if topic is not None else ():
+        for partition in [*topic.partitions, *topic.states] if topic is not None else ():
             partition.abandon()
         self._hooks.deleted(decision.reply.name, topic)
         self._remove_files(decision.reply.name)

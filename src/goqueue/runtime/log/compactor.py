@@ -96,8 +96,8 @@ class Compactor:
         return await self._begin(topic, chosen, is_asked=True, dry_run=dry_run)
 
     async def compact_due(self, topic: Topic) -> list[Compacted]:
-        """Compact the partitions of a topic that are dirty enough."""
-        due = [partition for partition in topic.partitions if is_due(partition)]
+        """Compact the partitions of a topic, and the logs beside them, that are dirty enough."""
+        due = [one for one in [*topic.partitions, *topic.states] if is_due(one)]
         return await self._begin(topic, due) if due else []
 
     async def stop(self) -> None:

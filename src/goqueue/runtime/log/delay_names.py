@@ -27,8 +27,8 @@ class Waiting(NamedTuple):
 class DelayNames(Protocol[T_contra]):
     """Whoever knows which messages of a topic wait under a name."""
 
-    async def find(self, topic: T_contra, name: bytes, /) -> list[Waiting]:
-        """Return the messages that wait under a name."""
+    async def find(self, topic: T_contra, name: bytes, target: Partition, /) -> list[Waiting]:
+        """Return the messages under a name that one of the target partition may replace."""
         ...
 
     async def hold(
@@ -102,7 +102,7 @@ async def judge_names(
         beside = earlier.setdefault(name, [])
         one = conflicts.get(row)
         if one is not None and name not in waiting:
-            waiting[name] = await names.find(topic, name)
+            waiting[name] = await names.find(topic, name, target)
         if one is not None and one.is_replacing:
             superseded.update(dict.fromkeys(beside, row))
             beside.clear()

@@ -14,6 +14,7 @@ from goqueue.base.ids import Offset, TopicName
 from goqueue.core.dlq.names import is_dlq
 from goqueue.observability.events import LogEvent
 from goqueue.observability.logging import get_logger
+from goqueue.runtime.dlq.dead_letter_index import DeadLetterIndex
 from goqueue.runtime.dlq.redrive import Redrives
 from goqueue.runtime.log.partition import Partition
 from goqueue.runtime.log.topic import Topic
@@ -42,9 +43,27 @@ def skip_lost_tails(
         if known is None or known.end_offset < memory.end_offset:
             longest[memory.partition] = memory
     for memory in longest.values():
-        own = memory.partition.log
-        if memory.end_offset <= own.end_offset:
-            continue
+        _skip(memory)
+
+
+def skip_lost_tail(
+    partition: Partition, ledgers: Iterable[HostedLedger], shelf: DeadLetterIndex | None
+) -> None:
+    """Do the same for one partition, with what was loaded beside it."""
+    memories = [
+        Memory(partition, one.ledger.reached, f"group {one.group}")
+        for one in ledgers
+        if one.partition is partition
+    ]
+    memories.append(Memory(partition, partition.queue.schedule.reached, "changed delays"))
+    if shelf is not None:
+        memories.append(Memory(partition, shelf.ledger.reached, "dead letters"))
+    _skip(max(memories, key=lambda memory: memory.end_offset))
+
+
+def _skip(memory: Memory) -> None:
+    own = memory.partition.log
+    if memory.end_offset > own.end_offset:
         gap = Gap(own.end_offset, memory.end_offset)
         own.skip_to(memory.end_offset)
         report_lost_tail(memory.partition, gap, memory.owner)

@@ -57,10 +57,11 @@ class Partition:
         meter: TopicMeter,
         queue: PartitionVisibility,
         is_replicated: bool = False,
+        directory: str = "",
     ) -> None:
         self._disk = disk
         self._meter = meter
-        self._directory = directory_of(name)
+        self._directory = directory or directory_of(name)
         self._committer = committer
         self.rolling: asyncio.Task[None] | None = None
         self.waiters = Waiters()

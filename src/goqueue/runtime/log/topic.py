@@ -66,11 +66,10 @@ class Topic:
         self.record, self.clock = record, clock
         self._producer_ids, self._is_clustered = producer_ids, opening.is_replicated
         self._metrics, self._ballast, self._gate = metrics, ballast, gate
-        self.meter = metrics.meter(record.name)
-        self.small = SmallRequests(self)
-        self.partitions = opening.finish()
-        self.delayed_max = DELAYED_MAX
-        self._is_disk_full = False
+        self.meter, self.small = metrics.meter(record.name), SmallRequests(self)
+        self.partitions, self.states = opening.finish(), opening.states
+        self.state_of, self.make_state = self.states.of, self.states.make
+        self.delayed_max, self._is_disk_full = DELAYED_MAX, False
         # Guards the order of requests: first come, first appended.
         self.turn = asyncio.Lock()
         self.names: DelayNames[Topic] | None = None

@@ -12,6 +12,7 @@ from goqueue.runtime.clock import Clock
 from goqueue.runtime.commit import Committer
 from goqueue.runtime.log.dedup_recall import recall
 from goqueue.runtime.log.partition import Partition, directory_of
+from goqueue.runtime.log.topic_states import TopicStates, state_directory_of, state_settings
 from goqueue.runtime.queue.visibility import PartitionVisibility, Timer
 from goqueue.storage.disk import Disk
 
@@ -24,6 +25,8 @@ class Opened(NamedTuple):
 
     partition: Partition
     remembered: Sequence[Remembered]
+    state: Partition | None = None
+    """The state log beside it, where there is one."""
 
 
 class TopicOpening:
@@ -39,9 +42,11 @@ class TopicOpening:
         metrics: Metrics,
         timer: Timer,
         is_replicated: bool = False,
+        has_states: bool = False,
     ) -> None:
         self.record = record
         self.is_replicated = is_replicated
+        self._has_states = has_states
         self._disk = disk
         self._clock = clock
         self._committer = committer
@@ -103,7 +108,31 @@ class TopicOpening:
         )
         window_ms = self.record.settings.dedup_window_ms
         remembered = list(recall(partition, self._clock, window_ms)) if window_ms else []
-        return Opened(partition, remembered)
+        is_kept = self._has_states and self._disk.exists(state_directory_of(name))
+        state = self.build_state(name.partition) if is_kept else None
+        return Opened(partition, remembered, state)
+
+    def build_state(self, number: PartitionId) -> Partition:
+        """Open the state log beside a partition, which may be new. Any thread."""
+        name = TopicPartition(self.record.name, number)
+        directory = state_directory_of(name)
+        self._disk.make_directory(directory)
+        return Partition(
+            self._disk,
+            name,
+            state_settings(),
+            committer=self._committer,
+            meter=self._meter,
+            queue=PartitionVisibility(self._clock, life=self.record.created_ms),
+            directory=directory,
+        )
+
+    @property
+    def states(self) -> TopicStates:
+        """The state logs of the partitions that are open."""
+        opened = self._opened.items()
+        known = {number: one.state for number, one in opened if one.state is not None}
+        return TopicStates(known, self.build_state if self._has_states else None)
 
     def adopt(self, opened: Opened) -> None:
         """Take a partition that was built. In the loop."""
@@ -137,7 +166,7 @@ class TopicOpening:
 
     def abandon(self) -> None:
         """Let go of the files of those that are open."""
-        for partition in self.partitions:
+        for partition in [*self.partitions, *self.states]:
             partition.abandon()
 
     def finish(self) -> list[Partition]:

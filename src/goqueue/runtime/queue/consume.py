@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 from goqueue.base.deeds import Deed
@@ -12,6 +12,7 @@ from goqueue.base.errors import (
     GroupNotFoundError,
     InvalidRequestError,
     NotCoordinatorError,
+    NotLeaderError,
     PartitionNotAssignedError,
     PartitionNotFoundError,
     TopicNotFoundError,
@@ -30,7 +31,7 @@ from goqueue.runtime.clock import Clock
 from goqueue.runtime.groups.groups import Groups
 from goqueue.runtime.groups.hosted_group import GroupNews, HostedGroup
 from goqueue.runtime.log.topic import Topic
-from goqueue.runtime.machine import StateJournal
+from goqueue.runtime.machine import AtPlace, Placed, StateJournal
 from goqueue.runtime.queue.gauges import consumer_metrics
 from goqueue.runtime.queue.hosted_ledger import HostedLedger
 from goqueue.runtime.queue.leasing import Leased
@@ -77,6 +78,10 @@ class Consumption:
         if news.is_deleted:
             self._polling.forget_group(news.group)
 
+    def note_places(self) -> None:
+        """Take note that other partitions are led here than before."""
+        self._polling.note_places()
+
     def forget_topic(self, topic: Topic) -> None:
         """Let go of everything that belongs to a topic that is gone."""
         self.ledgers.forget_topic(topic.record.name)
@@ -106,7 +111,7 @@ class Consumption:
         self._hear_of(grant, group, member)
         outcomes, awaits_disk = self._settle(group, parts)
         if awaits_disk:
-            await self._state.settle(group, is_alone=is_alone)
+            await self._state.settle_at(group, parts, is_alone=is_alone)
         self._count(group, parts, outcomes, started)
         return outcomes
 
@@ -118,7 +123,7 @@ class Consumption:
         started = time.perf_counter()
         self._hear_of(grant, group, member)
         outcomes, awaits_disk = self._settle(group, parts)
-        durable = self._state.durable(group) if awaits_disk else None
+        durable = self._state.durable_at(group, parts) if awaits_disk else None
         return Settling(outcomes, durable, partial(self._count, group, parts, outcomes, started))
 
     async def begin_next(
@@ -151,8 +156,12 @@ class Consumption:
                 if not parts:
                     raise
                 poll = pending(hosted, member, None, demand)
+        durable: asyncio.Future[None] | None = None
         try:
-            durable = self._state.durable(group) if awaits_disk and poll.ready is None else None
+            if awaits_disk and poll.ready is None:
+                durable = self._state.durable_at(group, parts)
+            elif awaits_disk and self._state.is_beside:
+                poll.ready = self._state.durable_at(group, [*poll.parts, *parts])
         except GoQueueError:
             self._polling.give_back(group, poll.parts)
             raise
@@ -181,6 +190,7 @@ class Consumption:
     def _settle(self, group: str, parts: Sequence[Settlement]) -> tuple[list[Settled], bool]:
         """Decide and write; return True if the answer waits for the disk."""
         policy = self.ledgers.policy(group)
+        self.ledgers.check(group, parts)
         ledgers = self.ledgers.of(group)
         outcomes: list[Settled] = []
         awaits_disk = False
@@ -211,7 +221,7 @@ class Consumption:
 
         It was named by a client, or deleted or unloaded meanwhile.
         """
-        with contextlib.suppress(NotCoordinatorError):
+        with contextlib.suppress(NotCoordinatorError, NotLeaderError):
             if name in self.ledgers.of(settled.group):
                 self.metrics.settled(settled, seconds)
 
@@ -221,9 +231,9 @@ class Consumption:
         unknown = UnknownReceiptError("nothing of this partition was leased by the group")
         return [Refused(Offset(offset), unknown) for offset in each(part.offsets)]
 
-    def durable(self, group: str) -> asyncio.Future[None]:
-        """Return a future that is done when everything a group did so far is durable."""
-        return self._state.durable(group)
+    def durable(self, group: str, parts: Iterable[Placed]) -> asyncio.Future[None]:
+        """Return a future that is done when all that a group did in partitions is durable."""
+        return self._state.durable_at(group, parts)
 
     def check_offsets(self, group: str, offsets: Mapping[TopicPartition, Offset]) -> None:
         """Raise unless a group could commit these offsets."""
@@ -256,9 +266,11 @@ class Consumption:
         """Settle everything before the offsets, for the owner of their partitions."""
         started = time.perf_counter()
         hosted_group = self._groups.get(group)
+        places = list(map(AtPlace, offsets))
         try:
             hosted_group.check_member(member, generation)
             hosted_group.touch(member, connection)
+            self.ledgers.check(group, places)
             for name, offset in offsets.items():
                 if not hosted_group.owns(member, name):
                     raise PartitionNotAssignedError("partition not assigned to this member")
@@ -272,7 +284,7 @@ class Consumption:
             hosted = self.ledgers.open(group, hosted_group.options, name)
             hosted.commit(settle.commit(hosted.ledger, offset).events)
         if offsets:
-            await self._state.durable(group)
+            await self._state.durable_at(group, places)
             seconds = time.perf_counter() - started
             self.metrics.committed(
                 group, [name for name in offsets if name in self.ledgers.of(group)], seconds=seconds
@@ -282,6 +294,8 @@ class Consumption:
         """Let a group begin anew at other offsets; what is leased is taken back unsettled."""
         await self.before_reset(group)
         hosted_group = self._groups.get(group)
+        places = list(map(AtPlace, offsets))
+        self.ledgers.check(group, places)
         for name, offset in offsets.items():
             self._check_offset(name, offset)
         for name, offset in offsets.items():
@@ -289,7 +303,7 @@ class Consumption:
             hosted.commit([events.Reset(offset=offset)])
             hosted.wake()
         if offsets:
-            await self._state.durable(group)
+            await self._state.durable_at(group, places)
 
     def resolve(
         self,
@@ -311,6 +325,8 @@ class Consumption:
         chosen = known.partitions if partitions is None else map(known.partition, partitions)
         found: dict[TopicPartition, Offset] = {}
         for partition in chosen:
+            if self._state.is_beside:
+                self._state.check_place(partition.name)
             start, end = partition.log.start_offset, partition.visible_offset
             place = start if to == "earliest" else end
             if timestamp_us is not None:

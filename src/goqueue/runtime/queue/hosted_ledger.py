@@ -6,12 +6,12 @@ wait and for the rest of the broker, happens in the same step.
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from pyroaring import BitMap64
 
 from goqueue.base.errors import GoQueueError, GroupNotFoundError
-from goqueue.base.ids import GroupId, Offset
+from goqueue.base.ids import GroupId, Offset, PartitionId, TopicName, TopicPartition
 from goqueue.base.limits import FAILING_MESSAGES_MAX
 from goqueue.core.delivery import events
 from goqueue.core.delivery.events import Event
@@ -33,10 +33,29 @@ KEY_PREFIX = "delivery/"
 log = get_logger("goqueue.delivery")
 
 
-def ledger_key(group: str, partition: Partition, *, created_ms: int) -> str:
-    """Return what a ledger's state is kept under; a topic made anew has other ledgers."""
-    name = partition.name
-    return f"{KEY_PREFIX}{group}/{name.topic}/{name.partition}/{created_ms}"
+class LedgerKey(NamedTuple):
+    """What a ledger's state is kept under; a topic made anew has other ledgers.
+
+    So has a group made anew, where ledgers are not kept with their group.
+    """
+
+    group: GroupId
+    place: TopicPartition
+    created_ms: int
+    identity: str = ""
+    """Which group of this name it is, where that must be told."""
+
+    @classmethod
+    def of(cls, text: str) -> "LedgerKey":
+        """Read a key."""
+        group, topic, number, created, *identity = text.removeprefix(KEY_PREFIX).split("/")
+        place = TopicPartition(TopicName(topic), PartitionId(int(number)))
+        return cls(GroupId(group), place, int(created), *identity)
+
+    def __str__(self) -> str:
+        topic, number = self.place
+        tail = f"/{self.identity}" if self.identity else ""
+        return f"{KEY_PREFIX}{self.group}/{topic}/{number}/{self.created_ms}{tail}"
 
 
 _ENDINGS: Final = (events.Acked, events.Returned, events.Doomed, events.Held)
@@ -48,19 +67,23 @@ class HostedLedger:
 
     def __init__(
         self,
-        group: GroupId,
+        key: LedgerKey,
         partition: Partition,
         ledger: Ledger,
         *,
-        key: str,
         state: StateJournal,
         clock: Clock,
         tell: Callable[["HostedLedger", Sequence[Event], set[str]], None],
     ) -> None:
-        self.group = group
+        self.group = group = key.group
+        self.identity = key.identity
+        """Which group of the name it belongs to."""
+        self.is_known = True
+        """Whether its group was found since it was loaded; nobody has any of it before."""
         self.partition = partition
         self.ledger = ledger
-        self.host = MachineHost[Event](state, key, home=group, machine=ledger)
+        home = state.home_of(group, partition.name)
+        self.host = MachineHost[Event](state, str(key), home=home, machine=ledger)
         self.state = state
         self._clock = clock
         self._tell = tell
@@ -176,7 +199,7 @@ class HostedLedger:
 
     def has_room(self) -> bool:
         """Return True if ``commit_together`` may write events of this ledger."""
-        return self.state.has_room(self.host.key, home=self.group)
+        return self.state.has_room(self.host.key, home=self.host.home)
 
     def note_committed(self, found: Sequence[Event], members: set[str]) -> None:
         """Tell of events that have just become true."""
@@ -219,9 +242,10 @@ class HostedLedger:
             gone = [int(self.ledger.committed), int(start)]
             self.commit([events.Dropped(offsets=gone, outcome=events.GONE)])
 
-    def revive(self) -> None:
-        """Work out, after a replay, what is not stored."""
-        decision = self.ledger.revive(self.view(), now_ms=self._clock.monotonic_ms())
+    def revive(self, *, by_key: bool | None = None) -> None:
+        """Work out, after a replay, what is not stored; the order of keys may be wanted by now."""
+        now_ms = self._clock.monotonic_ms()
+        decision = self.ledger.revive(self.view(), now_ms=now_ms, by_key=by_key)
         self.ledger.apply(decision.reply)
         self.commit(decision.events)
 

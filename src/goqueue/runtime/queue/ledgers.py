@@ -1,10 +1,7 @@
 """Every ledger of a broker: opened when a group first reads a partition, gone with either."""
 
-import asyncio
-import heapq
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import count
 from typing import Final
 
 from goqueue.base.errors import GoQueueError, NotCoordinatorError, TopicNotFoundError
@@ -16,7 +13,7 @@ from goqueue.core.delivery.events import Event
 from goqueue.core.delivery.ledger import Ledger
 from goqueue.core.delivery.runs import count_of
 from goqueue.core.delivery.settle import Policy
-from goqueue.core.groups.group import DISCONNECTED, LEFT
+from goqueue.core.groups.group import DISCONNECTED, EXPIRED, LEFT
 from goqueue.core.groups.options import EARLIEST, GroupOptions
 from goqueue.observability.consumer_metrics import ConsumerMetrics
 from goqueue.observability.events import LogEvent
@@ -25,18 +22,31 @@ from goqueue.runtime.clock import Clock
 from goqueue.runtime.groups.groups import Groups
 from goqueue.runtime.groups.hosted_group import GroupNews
 from goqueue.runtime.log.topic import Topic
-from goqueue.runtime.machine import StateJournal, Waiters, forget, homes_in
-from goqueue.runtime.queue.hosted_ledger import KEY_PREFIX, HostedLedger, ledger_key
+from goqueue.runtime.machine import (
+    MOVED,
+    UNLOADED,
+    AtPlace,
+    Placed,
+    StateJournal,
+    StatePart,
+    Waiters,
+    forget,
+    homes_in,
+)
+from goqueue.runtime.queue.hosted_ledger import KEY_PREFIX, HostedLedger, LedgerKey
+from goqueue.runtime.queue.ledger_alarms import LedgerAlarms
+from goqueue.runtime.queue.ledger_news import COUNTED, FREEING, FREEING_BY_KEY, MemberRooms
 from goqueue.runtime.tracing.ledger_notes import trace_events
 
 LEASES_KNOWN_MAX: Final = 100_000
 """Leases remembered by nonce, live and ended, so that a late receipt is told from a false one."""
 
-ALARMS_MIN: Final = 64
 RETRY_MS: Final = SECOND_MS
 RETRY_MS_MAX: Final = MINUTE_MS
 """Pauses between attempts to write what time has brought, on a disk that takes nothing."""
 
+_DEFAULTS: Final = GroupOptions()
+_ASLEEP: Final = "the group of this is not known here yet; ask again"
 log = get_logger("goqueue.delivery")
 
 
@@ -58,18 +68,18 @@ class Ledgers:
         self._clock = clock
         self._metrics = metrics
         self._ledgers: dict[GroupId, dict[TopicPartition, HostedLedger]] = {}
+        self._asleep: dict[GroupId, list[HostedLedger]] = {}
+        self._options_of: dict[GroupId, GroupOptions] = {}
+        """How groups with ledgers here consume, for as long as their group is not."""
         # Weak: a ledger that is gone with its group or topic is not kept by what it once leased.
         # The older half goes as a whole: a dictionary that loses its first keys one by one takes
         # three times the room of those that are left.
         self._homes: dict[int, weakref.ref[HostedLedger]] = {}
         self._older_homes: dict[int, weakref.ref[HostedLedger]] = {}
         self._homes_alive = 0
-        self._alarms: list[tuple[int, int, HostedLedger]] = []
-        self._alarms_max = ALARMS_MIN
-        self._rooms: dict[tuple[str, str], Waiters] = {}
-        self._ordinals = count()
-        self._timer: asyncio.TimerHandle | None = None
-        self._rings_at = 0.0
+        self._alarms = LedgerAlarms(clock, self._ring)
+        self.rooms, self.places = MemberRooms(), Waiters()
+        """Those who wait for room in a member's hands, and for partitions to be led here."""
         self._on_doomed: Callable[[HostedLedger], None] = lambda _: None
         self.is_stopped = False
         self.is_waited_for = True
@@ -82,22 +92,43 @@ class Ledgers:
     def __iter__(self) -> Iterator[HostedLedger]:
         return iter([one for ledgers in self._ledgers.values() for one in ledgers.values()])
 
+    @property
+    def asleep(self) -> list[HostedLedger]:
+        """Ledgers that were loaded and whose group is not known here yet: they decide nothing."""
+        return [one for some in self._asleep.values() for one in some]
+
     def of(self, group: str) -> Mapping[TopicPartition, HostedLedger]:
         """Return the open ledgers of a group."""
         known = self._ledgers.get(GroupId(group))
         if known is None:
-            self._state.check(group)
+            self._state.check_owner(group)
             return {}
         return known
 
-    def home_of(self, nonce: int) -> HostedLedger | None:
-        """Return the ledger that gave out a lease, if it is still there."""
+    def find(self, group: str, place: TopicPartition) -> HostedLedger | None:
+        """Return a group's ledger of a partition, if it has one; raise if that is not known."""
+        hosted = self.of(group).get(place)
+        if hosted is None:
+            self.check(group, [AtPlace(place)])
+        return hosted
+
+    def check(self, group: str, parts: Sequence[Placed]) -> None:
+        """Raise unless it is known here what a group has of some partitions."""
+        self._state.check_places(group, parts)
+        if self._asleep:
+            asleep = {one.partition.name for one in self._asleep.get(GroupId(group), ())}
+            if any(part.partition in asleep for part in parts):
+                raise NotCoordinatorError(_ASLEEP)
+
+    def home_of(self, nonce: int, place: TopicPartition) -> HostedLedger | None:
+        """Return the ledger of a partition that gave out a lease, if it is still there."""
         known = self._homes.get(nonce) or self._older_homes.get(nonce)
         hosted = None if known is None else known()
         if hosted is not None and not hosted.is_closed:
-            return hosted
-        if not self._state.is_whole:
-            raise NotCoordinatorError("the lease may be one that is not loaded here; ask again")
+            if not hosted.is_known:
+                raise NotCoordinatorError(_ASLEEP)
+            return hosted if hosted.partition.name == place else None
+        self._state.check_place(place)
         return None
 
     def on_doomed(self, callback: Callable[[HostedLedger], None]) -> None:
@@ -109,34 +140,87 @@ class Ledgers:
 
     # Life.
 
-    def load(self, partition: int) -> None:
-        """Bring back the ledgers of a state partition, whose groups are there by now."""
-        for key in self._state.keys(KEY_PREFIX, partition):
-            group, topic, number, created = key.removeprefix(KEY_PREFIX).split("/")
-            known = self._topics.get(TopicName(topic))
-            is_gone = known is None or str(known.record.created_ms) != created
-            if known is None or is_gone or not self._has_group(group):
-                forget(self._state, key, home=group)
+    def load(self, part: StatePart) -> None:
+        """Bring back the ledgers of a part; where they lie with groups, those are there by now."""
+        groups: list[GroupId] = []
+        for text in self._state.keys(KEY_PREFIX, part):
+            key = LedgerKey.of(text)
+            topic = self._topics.get(key.place.topic)
+            if topic is None or topic.record.created_ms != key.created_ms:
+                forget(self._state, text, home=self._state.home_of(key.group, key.place))
                 continue
-            hosted = self._host(GroupId(group), known, int(number), by_key=self._is_by_key(group))
+            hosted = self._host(key, topic)
+            hosted.is_known = False
             self._replay(hosted)
             for nonce, _ in hosted.ledger.leases:
                 self._homes[nonce] = weakref.ref(hosted)
-            self._watch_time(hosted)
-            if hosted.ledger.dooms:
-                self._on_doomed(hosted)
+            self._asleep.setdefault(key.group, []).append(hosted)
+            groups.append(key.group)
+        if self._state.is_beside:
+            groups += homes_in(self._state, part, [*self._asleep, *self._ledgers])
+        for group in dict.fromkeys(groups):
+            self.recognise(group)
 
-    def unload(self, partition: int) -> set[GroupId]:
-        """Let go of the ledgers of a state partition; return the groups whose they were."""
-        gone = set(homes_in(self._state, partition, self._ledgers))
-        for group in sorted(gone):
-            for hosted in self._ledgers.pop(group).values():
-                hosted.close()
-        return gone
+    def recognise(self, group: GroupId) -> None:
+        """Let the ledgers of a group serve that is there; forget those of one that is gone."""
+        if not self._groups.is_loaded(group):
+            return
+        for hosted in [*self._asleep.pop(group, ()), *self.of(group).values()]:
+            if not self._is_of_group(hosted):
+                self._remove(hosted)
+                hosted.forget()
+            elif not hosted.is_known:
+                self._begin(hosted)
 
-    def _has_group(self, group: str) -> bool:
-        """Tell whether somebody owns a ledger: a group, or the broker itself."""
-        return is_internal(group) or group in self._groups
+    def _is_of_group(self, hosted: HostedLedger) -> bool:
+        """Return True if the owner of a ledger is there: its group, or the broker itself."""
+        if is_internal(hosted.group):
+            return True
+        return hosted.group in self._groups and hosted.identity == self._identity(hosted.group)
+
+    def _begin(self, hosted: HostedLedger) -> None:
+        """Let a ledger serve, with its whole time for every lease."""
+        self._add(hosted)
+        hosted.is_known = True
+        try:
+            hosted.revive(by_key=self._options(hosted.group).is_by_key)
+        except GoQueueError as error:
+            log.warning(LogEvent.CANCELLATION_NOT_PERSISTED, error=error.message)
+        if self._state.is_beside:
+            members = self._groups.get(hosted.group).members
+            for member in sorted({one.member for _, one in hosted.ledger.leases} - set(members)):
+                self._take_back(hosted, member, EXPIRED)
+        self._alarms.watch(hosted)
+        if hosted.ledger.dooms:
+            self._on_doomed(hosted)
+
+    def _identity(self, group: str) -> str:
+        """Return which group of a name it is, where its ledgers do not lie with it."""
+        return self._groups.get(group).identity if self._state.is_beside else ""
+
+    def unload(self, part: StatePart) -> list[HostedLedger]:
+        """Let go of the ledgers of a part; return those that served."""
+        gone = [one for one in [*self, *self.asleep] if self._state.is_in(one.host.home, part)]
+        for hosted in gone:
+            self._remove(hosted)
+            hosted.close(UNLOADED if isinstance(part, int) else MOVED)
+        return [hosted for hosted in gone if hosted.is_known]
+
+    def _add(self, hosted: HostedLedger) -> None:
+        self._ledgers.setdefault(hosted.group, {})[hosted.partition.name] = hosted
+
+    def _remove(self, hosted: HostedLedger) -> None:
+        """Take a ledger out of those that are here."""
+        place, group = hosted.partition.name, hosted.group
+        asleep = [one for one in self._asleep.pop(group, ()) if one is not hosted]
+        if asleep:
+            self._asleep[group] = asleep
+        known = self._ledgers.get(group, {})
+        if known.get(place) is hosted:
+            del known[place]
+            if not known:
+                del self._ledgers[group]
+                self._options_of.pop(group, None)
 
     def _replay(self, hosted: HostedLedger) -> None:
         """Rebuild a ledger; one whose history makes no sense does not stop the others."""
@@ -152,82 +236,72 @@ class Ledgers:
             for event in found[:good]:
                 hosted.ledger.apply(event)
             hosted.host.note_damage()
-        try:
-            hosted.revive()
-        except GoQueueError as error:
-            log.warning(LogEvent.CANCELLATION_NOT_PERSISTED, error=error.message)
-
-    def _is_by_key(self, group: str) -> bool:
-        return self._options(group).is_by_key
-
-    def _is_auto_commit(self, group: str) -> bool:
-        return self._options(group).auto_commit
 
     def _options(self, group: str) -> GroupOptions:
-        """Return how a group consumes; a ledger whose group is gone has the defaults."""
+        """Return how a group consumes; if it is gone or unloaded, how it did, or the defaults."""
         try:
             return self._groups.get(group).options
         except GoQueueError:
-            return GroupOptions()
+            return self._options_of.get(GroupId(group), _DEFAULTS)
 
     def stop(self) -> None:
         """Let nobody wait any longer."""
         self.is_stopped = True
         self.is_waited_for = False
-        if self._timer is not None:
-            self._timer.cancel()
+        self._alarms.stop()
         for hosted in self:
             hosted.wake()
 
-    def _host(self, group: GroupId, topic: Topic, number: int, *, by_key: bool) -> HostedLedger:
-        partition = topic.partition(number)
-        ledger = Ledger(origin=Offset(0), by_key=by_key)
-        hosted = HostedLedger(
-            group,
-            partition,
-            ledger,
-            key=ledger_key(group, partition, created_ms=topic.record.created_ms),
+    def _host(self, key: LedgerKey, topic: Topic, *, by_key: bool = False) -> HostedLedger:
+        return HostedLedger(
+            key,
+            topic.partition(key.place.partition),
+            Ledger(origin=Offset(0), by_key=by_key),
             state=self._state,
             clock=self._clock,
             tell=self._note,
         )
-        self._ledgers.setdefault(group, {})[partition.name] = hosted
-        return hosted
 
     def open(self, group: str, options: GroupOptions, name: TopicPartition) -> HostedLedger:
         """Return a group's ledger of a partition; a new one begins where the options say."""
+        if self._asleep:
+            self.recognise(GroupId(group))
         known = self._ledgers.get(GroupId(group), {}).get(name)
         if known is not None:
             return known
         topic = self._topics.get(name.topic)
         if topic is None:
             raise TopicNotFoundError(f"topic not found: {name.topic}")
-        hosted = self._host(GroupId(group), topic, name.partition, by_key=options.is_by_key)
+        key = LedgerKey(GroupId(group), name, topic.record.created_ms, self._identity(group))
+        hosted = self._host(key, topic, by_key=options.is_by_key)
         log_range = hosted.view()
         is_early = options.auto_offset_reset == EARLIEST
         origin = log_range.start_offset if is_early else log_range.end_offset
+        self._add(hosted)
         try:
             hosted.commit([events.Reset(offset=origin)])
         except GoQueueError:
-            del self._ledgers[GroupId(group)][name]
+            self._remove(hosted)
             hosted.close()
             raise
+        self._options_of[GroupId(group)] = options
         return hosted
 
     def forget_topic(self, name: str) -> None:
         """Drop the ledgers of a topic that is gone."""
-        for ledgers in self._ledgers.values():
-            for partition in [one for one in ledgers if one.topic == name]:
-                ledgers.pop(partition).forget()
+        for hosted in [*self, *self.asleep]:
+            if hosted.partition.name.topic == name:
+                self._remove(hosted)
+                hosted.forget()
         self._metrics.forget_topic(name)
 
     def _hear(self, news: GroupNews) -> None:
         """Take back what members held that are gone."""
         ledgers = self._ledgers.get(news.group, {})
         if news.is_deleted:
-            for hosted in ledgers.values():
+            for hosted in [*ledgers.values(), *self._asleep.get(news.group, ())]:
+                self._remove(hosted)
                 hosted.forget()
-            self._ledgers.pop(news.group, None)
             self._metrics.forget(news.group)
             return
         for hosted in ledgers.values():
@@ -239,7 +313,7 @@ class Ledgers:
         if not hosted.ledger.leases.in_flight(member):
             return
         moment = hosted.moment()
-        if why == LEFT and self._is_auto_commit(hosted.group):
+        if why == LEFT and self._options(hosted.group).auto_commit:
             found = settle.ack_member(hosted.ledger, member, now_ms=moment.now_ms).events
         elif why == LEFT:
             found = settle.release_member(hosted.ledger, member, moment).events
@@ -276,32 +350,18 @@ class Ledgers:
 
     # What time brings.
 
-    def listen_for_room(self, group: str, member: str, listener: Callable[[], None]) -> None:
-        """Call somebody whenever a member holds fewer messages."""
-        self._rooms.setdefault((group, member), Waiters()).listen(listener)
-
-    def unlisten_for_room(self, group: str, member: str, listener: Callable[[], None]) -> None:
-        """Stop calling."""
-        waiting = self._rooms.get((group, member))
-        if waiting is not None:
-            waiting.unlisten(listener)
-            if not waiting:
-                del self._rooms[(group, member)]
-
     def _note(self, hosted: HostedLedger, found: Sequence[Event], members: set[str]) -> None:
         """Act on what was just committed to a ledger."""
         if hosted.partition.trace is not None:
             trace_events(hosted, found)
-        self._watch_time(hosted)
+        self._alarms.watch(hosted)
         kinds = {type(event) for event in found}
-        if kinds & (_FREEING if hosted.ledger.keys is None else _FREEING_BY_KEY):
+        if kinds & (FREEING if hosted.ledger.keys is None else FREEING_BY_KEY):
             hosted.wake()
-        if kinds & _COUNTED:
+        if kinds & COUNTED:
             self._count(found)
-        for member in sorted(members) if self._rooms else ():
-            waiting = self._rooms.get((hosted.group, member))
-            if waiting is not None:
-                waiting.wake()
+        if self.rooms:
+            self.rooms.wake(hosted.group, members)
         if events.Doomed in kinds:
             self._on_doomed(hosted)
 
@@ -312,64 +372,13 @@ class Ledgers:
             elif isinstance(event, events.Returned) and event.is_counted:
                 self._metrics.count("retried", count_of(event.offsets))
 
-    def _watch_time(self, hosted: HostedLedger) -> None:
-        due_ms = hosted.ledger.first_due_ms()
-        if due_ms is None or hosted.is_closed:
-            return
-        due_ms = max(due_ms, hosted.quiet_until_ms)
-        if hosted.alarm_ms is not None and hosted.alarm_ms <= due_ms:
-            return
-        hosted.alarm_ms = due_ms
-        heapq.heappush(self._alarms, (due_ms, next(self._ordinals), hosted))
-        if len(self._alarms) > self._alarms_max:
-            self._sweep_alarms()
-        self._arm()
-
-    def _sweep_alarms(self) -> None:
-        """Keep one alarm for each ledger: what an earlier one has replaced is for nothing."""
-        live = {
-            id(hosted): (due_ms, ordinal, hosted)
-            for due_ms, ordinal, hosted in self._alarms
-            if hosted.alarm_ms == due_ms and not hosted.is_closed
-        }
-        self._alarms = sorted(live.values(), key=lambda alarm: alarm[:2])
-        self._alarms_max = max(ALARMS_MIN, 2 * len(self._alarms))
-
-    def _arm(self) -> None:
-        if self.is_stopped or not self._alarms:
-            return
-        due_ms = self._alarms[0][0]
-        loop = asyncio.get_running_loop()
-        at = loop.time() + max(due_ms - self._clock.monotonic_ms(), 0) / 1_000 + 0.001
-        if self._timer is not None:
-            # Kept here: what uvloop returns for a time that is now has none.
-            if self._rings_at <= at and not self._timer.cancelled():
-                return
-            self._timer.cancel()
-        self._timer = loop.call_at(at, self._ring)
-        self._rings_at = at
-
-    def _ring(self) -> None:
-        self._timer = None
-        try:
-            self.tick()
-        except Exception:
-            log.exception(LogEvent.LEASE_EXPIRY_CRASHED)
-        self._arm()
-
     def tick(self) -> None:
         """End the leases whose time is over and wake those whose wait is."""
-        now_ms = self._clock.monotonic_ms()
-        due: dict[int, HostedLedger] = {}
-        while self._alarms and self._alarms[0][0] <= now_ms:
-            due_ms, _, hosted = heapq.heappop(self._alarms)
-            if hosted.alarm_ms == due_ms and not hosted.is_closed:
-                hosted.alarm_ms = None
-                due[id(hosted)] = hosted
-        for hosted in due.values():
-            self._expire(hosted)
-            hosted.wake()
-            self._watch_time(hosted)
+        self._alarms.tick()
+
+    def _ring(self, hosted: HostedLedger) -> None:
+        self._expire(hosted)
+        hosted.wake()
 
     def _expire(self, hosted: HostedLedger) -> None:
         decision = settle.expire(hosted.ledger, self.policy(hosted.group), hosted.moment())
@@ -386,12 +395,3 @@ class Ledgers:
         hosted.quiet_ms = hosted.quiet_until_ms = 0
         if decision.reply:
             self._metrics.expired(hosted.group, hosted.partition.name.topic, decision.reply)
-
-
-_FREEING: Final = frozenset(
-    {events.Returned, events.Spared, events.HoldEnded, events.Reset, events.Restored}
-)
-"""Events that may have made messages ready for somebody who waits."""
-_FREEING_BY_KEY: Final = _FREEING | {events.Acked, events.Dropped, events.Moved, events.Held}
-"""The same where the next message of a key waits for the one before."""
-_COUNTED: Final = frozenset({events.Doomed, events.Returned})

@@ -7,7 +7,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from goqueue.base.deeds import Deed
-from goqueue.base.errors import GoQueueError
+from goqueue.base.errors import GoQueueError, NotLeaderError
 from goqueue.base.fast_path import fast_path
 from goqueue.base.grant import Grant
 from goqueue.base.ids import GroupId, TopicName, TopicPartition
@@ -80,7 +80,7 @@ class Polling:
             ledgers_of=self._open_all,
             attempt=self._try_again,
             awaits_disk=self._awaits_disk,
-            durable=state.durable,
+            durable=state.durable_at,
             give_back=self.give_back,
         )
 
@@ -98,6 +98,11 @@ class Polling:
         """Forget the members of a group that was deleted."""
         for _, member in [place for place in self._lines if place[0] == group]:
             self.forget_member(group, member)
+
+    def note_places(self) -> None:
+        """Take note that other partitions are led here than before; polls that wait look again."""
+        self._opened.clear()
+        self._ledgers.places.wake()
 
     def forget_topic(self, topic: Topic) -> None:
         """Forget what was read of a topic that is gone."""
@@ -162,7 +167,7 @@ class Polling:
             found = self._leasing.find_one(hosted)
             if found is True:
                 continue
-            if found is False or not hosted.has_room():
+            if found is False or not hosted.has_room() or not _is_together(hosted, before):
                 return False
             poll.parts.append(self._leasing.lease_one(hosted, found, wish, before))
             poll.room.keep(poll.parts[0].size)
@@ -178,7 +183,7 @@ class Polling:
         """Let a poll be answered when what was written for it is durable, where that matters."""
         try:
             if self._awaits_disk(poll):
-                poll.ready = self._state.durable(poll.group.name)
+                poll.ready = self._state.durable_at(poll.group.name, poll.parts)
         except GoQueueError:
             self.give_back(poll.group.name, poll.parts)
             raise
@@ -210,7 +215,7 @@ class Polling:
             if not poll.parts and demand.wait_ms > 0:
                 return None
             if self._awaits_disk(poll):
-                await self._state.settle(group, is_alone=True)
+                await self._state.settle_at(group, poll.parts, is_alone=True)
         except BaseException:
             self.give_back(group, poll.parts)
             raise
@@ -272,10 +277,16 @@ class Polling:
         if known is not None and known[0] is partitions and not _has_closed(known[1]):
             return known[1]
         ledgers: list[HostedLedger] = []
+        is_elsewhere = False
         for name in partitions:
             topic = self._topics.get(name.topic)
-            if topic is not None and name.partition < len(topic.partitions):
+            is_there = topic is not None and name.partition < len(topic.partitions)
+            if is_there and self._state.is_loaded(name):
                 ledgers.append(self._ledgers.open(group.name, group.options, name))
+            elif is_there:
+                is_elsewhere = True
+        if is_elsewhere and not ledgers:
+            raise NotLeaderError("none of the member's partitions is led here; ask again")
         if (group.name, member) in self._lines:
             self._opened[group.name, member] = partitions, ledgers
         return ledgers
@@ -329,6 +340,11 @@ class Polling:
 
 def _has_closed(ledgers: Sequence[HostedLedger]) -> bool:
     return any(hosted.is_closed for hosted in ledgers)
+
+
+def _is_together(hosted: HostedLedger, before: Sequence[Change]) -> bool:
+    """Return True if a change of a ledger and those before it are one write."""
+    return not before or before[0][0].host.home == hosted.host.home
 
 
 def _freed_by(changes: Sequence[Change], member: str) -> int:

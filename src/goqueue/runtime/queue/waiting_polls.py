@@ -79,7 +79,7 @@ class WaitingPolls:
         ledgers_of: Callable[[HostedGroup, str], list[HostedLedger]],
         attempt: Attempt,
         awaits_disk: Callable[[PendingPoll], bool],
-        durable: Callable[[str], asyncio.Future[None]],
+        durable: Callable[[str, Sequence[Leased]], asyncio.Future[None]],
         give_back: Callable[[str, Sequence[Leased]], None],
     ) -> None:
         self._ledgers = ledgers
@@ -102,7 +102,8 @@ class WaitingPolls:
         poll.timer = loop.call_later(wait_ms / 1_000, self._end_wait, poll)
         poll.wake = partial(self._wake, poll)
         poll.group.waiters.listen(poll.wake)
-        self._ledgers.listen_for_room(poll.group.name, poll.member, poll.wake)
+        self._ledgers.rooms.listen(poll.group.name, poll.member, poll.wake)
+        self._ledgers.places.listen(poll.wake)
         self._watch(poll, self._ledgers_of(poll.group, poll.member))
         if not is_tried:
             poll.wake()
@@ -120,7 +121,8 @@ class WaitingPolls:
     def _unwatch(self, poll: PendingPoll) -> None:
         self._watch(poll, ())
         poll.group.waiters.unlisten(poll.wake)
-        self._ledgers.unlisten_for_room(poll.group.name, poll.member, poll.wake)
+        self._ledgers.places.unlisten(poll.wake)
+        self._ledgers.rooms.unlisten(poll.group.name, poll.member, poll.wake)
         self._awake.pop(poll, None)
         if poll.timer is not None:
             poll.timer.cancel()
@@ -224,7 +226,8 @@ class WaitingPolls:
         self._unwatch(poll)
         try:
             if self._awaits_disk(poll):
-                self._durable(poll.group.name).add_done_callback(partial(self._synced, poll))
+                durable = self._durable(poll.group.name, poll.parts)
+                durable.add_done_callback(partial(self._synced, poll))
             else:
                 self._answer(poll)
         except GoQueueError as error:

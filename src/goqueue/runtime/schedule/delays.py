@@ -5,14 +5,14 @@ its index. The reply waits until a change is durable, so that a cancelled messag
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
 from pyroaring import BitMap64
 
 from goqueue.base.errors import DelayedNotFoundError, GoQueueError, InvalidRequestError
-from goqueue.base.ids import Offset, PartitionId, TopicName
+from goqueue.base.ids import Offset, PartitionId, TopicName, TopicPartition
 from goqueue.base.limits import DELAY_MS_MAX, DELAYED_PAGE_MAX
 from goqueue.base.units import format_duration_ms
 from goqueue.core.decision import Decision
@@ -24,9 +24,17 @@ from goqueue.core.schedule import schedule
 from goqueue.observability.events import LogEvent
 from goqueue.observability.logging import get_logger
 from goqueue.runtime.clock import Clock
+from goqueue.runtime.led_partitions import led_partitions
 from goqueue.runtime.log.partition import Partition
 from goqueue.runtime.log.topic import Topic
-from goqueue.runtime.machine import MachineHost, StateJournal, forget, homes_in
+from goqueue.runtime.machine import (
+    AtPlace,
+    MachineHost,
+    StateJournal,
+    StatePart,
+    forget,
+    homes_in,
+)
 from goqueue.runtime.schedule.previews import read_from, read_messages
 from goqueue.runtime.schedule.replacing import DelayReplacements
 from goqueue.runtime.schedule.timer import DueTimer
@@ -77,22 +85,23 @@ class Delays:
 
     # Life.
 
-    def load(self, partition: int) -> None:
-        """Apply what people changed, for the topics of a state partition.
+    def load(self, part: StatePart) -> None:
+        """Apply what people changed, for the topics of a part.
 
         What was to become due meanwhile is released, and not before all of it is known.
         """
         changes: dict[Partition, list[schedule.Event]] = {}
-        for key in self._state.keys(KEY_PREFIX, partition):
+        for key in self._state.keys(KEY_PREFIX, part):
             name, _, number = key.removeprefix(KEY_PREFIX).rpartition("/")
             topic = self._topics.get(TopicName(name))
             if topic is None or int(number) >= len(topic.partitions):
                 # The topic was deleted and the process died before its state was.
-                forget(self._state, key, home=name)
+                place = TopicPartition(TopicName(name), PartitionId(int(number)))
+                forget(self._state, key, home=self._state.home_of(name, place))
                 continue
             where = topic.partitions[int(number)]
             changes[where] = self._host(where).replay(schedule.Event, past_damage=True)
-        for one in self._partitions_in(partition):
+        for one in self._partitions_in(part):
             one.queue.turn()
             now_ms = self._clock.steady_ms()
             cancelled = one.queue.schedule.load(changes.get(one, ()), now_ms=now_ms)
@@ -102,13 +111,14 @@ class Delays:
                 one.queue.tell_cancelled(cancelled)
             self.timer.resume(one.queue)
         if self._is_released:
-            self._resolve_in(partition)
+            self._resolve_in(part)
 
-    def _resolve_in(self, partition: int) -> None:
-        """Begin to see to replacements of the topics of a state partition that was loaded again."""
-        for name in homes_in(self._state, partition, self._topics):
-            topic = self._topics[name]
-            if any(one.queue.schedule.held for one in topic.partitions):
+    def _resolve_in(self, part: StatePart) -> None:
+        """Begin to see to replacements of the topics of a part that was loaded again."""
+        held = [one for one in self._partitions_in(part) if one.queue.schedule.held]
+        for name in dict.fromkeys([one.name.topic for one in held]):
+            topic = self._topics.get(name)
+            if topic is not None:
                 task = asyncio.get_running_loop().create_task(self._resolve(topic))
                 self.resolving.add(task)
                 task.add_done_callback(self.resolving.discard)
@@ -121,16 +131,26 @@ class Delays:
         except GoQueueError as error:
             log.warning(LogEvent.REPLACEMENT_NOT_SETTLED, error=error.message)
 
-    def unload(self, partition: int) -> None:
-        """Let nothing become due and nobody change a delay, in topics of a state partition."""
-        for one in self._partitions_in(partition):
-            self.timer.pause(one.queue)
-            one.queue.schedule.unload()
+    def unload(self, part: StatePart) -> None:
+        """Let nothing become due and nobody change a delay, in topics of a part."""
+        for one in self._partitions_in(part):
+            self.withhold(one)
 
-    def _partitions_in(self, partition: int) -> Iterator[Partition]:
-        """Yield the partitions of the topics whose delays a state partition has."""
-        for name in homes_in(self._state, partition, self._topics):
-            yield from self._topics[name].partitions
+    def withhold(self, partition: Partition) -> None:
+        """Let nothing of a partition become due before what people changed is loaded."""
+        self.timer.pause(partition.queue)
+        partition.queue.schedule.unload()
+        if self._state.is_beside:
+            self.replacing.forget(partition)
+
+    def _partitions_in(self, part: StatePart) -> Iterator[Partition]:
+        """Yield the partitions whose delays a part has."""
+        if isinstance(part, TopicPartition):
+            topic = self._topics.get(part.topic)
+            yield from [] if topic is None else [topic.partition(part.partition)]
+        elif not self._state.is_beside:
+            for name in homes_in(self._state, part, self._topics):
+                yield from self._topics[name].partitions
 
     async def release(self) -> None:
         """Release what became due before the start, with a turn for others now and then."""
@@ -139,6 +159,8 @@ class Delays:
             await self.replacing.resolve(topic)
         partitions = [one for topic in self._topics.values() for one in topic.partitions]
         for count, partition in enumerate(partitions, start=1):
+            if not self._state.is_loaded(partition.name):
+                continue
             partition.queue.trim(partition.log.start_offset)
             partition.queue.advance()
             partition.queue.schedule.start_counting()
@@ -153,20 +175,26 @@ class Delays:
             self._host(partition).forget_soon()
 
     def _host(self, partition: Partition) -> MachineHost[schedule.Event]:
-        key, home = _key(partition), partition.name.topic
+        key, home = _key(partition), self._state.home_of(partition.name.topic, partition.name)
         return MachineHost(self._state, key, home=home, machine=partition.queue.schedule)
 
-    def _find(self, topic: str) -> Topic:
-        """Return a topic whose delays are loaded, or raise."""
+    def _find(self, topic: str, number: int) -> Partition:
+        """Return a partition whose delays are loaded, or raise."""
         found = self._find_topic(topic)
-        self._state.check(topic)
-        return found
+        self._state.check_owner(topic)
+        partition = found.partition(number)
+        self._state.check_places(topic, [AtPlace(partition.name)])
+        return partition
+
+    def _find_all(self, topic: str) -> Sequence[Partition]:
+        """Return the partitions of a topic whose delays are here, or raise."""
+        return led_partitions(self._state, self._find_topic(topic))
 
     # Asking.
 
     def page(self, topic: str, *, skip: int, limit: int) -> Iterator[DelayedMessage]:
         """Yield messages that wait, in the order of partitions and offsets."""
-        for partition in self._find(topic).partitions:
+        for partition in self._find_all(topic):
             pending = partition.queue.schedule.pending
             for found in partition.queue.schedule.page(skip=skip, limit=limit):
                 limit -= 1
@@ -178,7 +206,7 @@ class Delays:
     ) -> list[DelayedMessage]:
         """Return delayed messages with what they are."""
         listed = list(found)
-        where = self._find(topic)
+        where = self._find_topic(topic)
         messages: dict[tuple[int, int], Message] = {}
         for number in {one.partition for one in listed}:
             offsets = [one.offset for one in listed if one.partition == number]
@@ -191,7 +219,7 @@ class Delays:
 
     async def find(self, topic: str, partition: int, offset: int) -> DelayedMessage:
         """Return a message that was delayed, whatever became of it, or raise."""
-        where = self._find(topic).partition(partition)
+        where = self._find(topic, partition)
         queue = where.queue
         if offset >= 0 and offset in queue.hidden:
             return _waiting(where, queue.schedule.find(offset))
@@ -210,7 +238,7 @@ class Delays:
         """Return the waiting messages a client gave this name to, a thousand at most, or raise."""
         wanted = name.encode()
         found: list[DelayedMessage] = []
-        for partition in self._find(topic).partitions:
+        for partition in self._find_all(topic):
             for offset in partition.queue.schedule.named(wanted):
                 if len(found) == DELAYED_PAGE_MAX:
                     return found
@@ -228,7 +256,7 @@ class Delays:
     async def _read(self, topic: str, partition: Partition, offset: int) -> Message | None:
         if not partition.log.start_offset <= offset < partition.visible_offset:
             return None
-        page = await read_from(self._find(topic), partition, offset, count_max=1)
+        page = await read_from(self._find_topic(topic), partition, offset, count_max=1)
         first = page.messages[0] if page.messages else None
         return first if first is not None and first.offset == offset else None
 
@@ -236,7 +264,7 @@ class Delays:
 
     async def cancel(self, topic: str, partition: int, offset: int) -> DelayedMessage:
         """Have a waiting message never delivered; return when that is certain."""
-        where = self._find(topic).partition(partition)
+        where = self._find(topic, partition)
         await self._until_committed(where, offset)
         decision = where.queue.schedule.cancel(offset)
         await self._commit(where, decision)
@@ -249,7 +277,7 @@ class Delays:
         """Give a waiting message another time; one that has passed makes it due at once."""
         check_delay(due_ms - self._clock.due_ms())
         due_ms = max(due_ms, 0)
-        where = self._find(topic).partition(partition)
+        where = self._find(topic, partition)
         await self._until_committed(where, offset)
         where.queue.turn()
         decision = where.queue.schedule.reschedule(offset, due_ms=due_ms)

@@ -41,12 +41,15 @@ class DelayReplacements:
         self._unsettled: dict[Waiting, Sequence[schedule.Event]] = {}
         """What was released and is not known to be durable, with what is still to be written."""
 
-    async def find(self, topic: Topic, name: bytes) -> list[Waiting]:
-        """Return the messages of a topic that wait under a name."""
-        self._state.check(topic.record.name)
+    async def find(self, topic: Topic, name: bytes, target: Partition) -> list[Waiting]:
+        """Return the messages of a topic that wait under a name, and that ``target`` may replace.
+
+        What is kept beside a partition can be decided together with its own messages only.
+        """
+        self._state.check(self._state.home_of(topic.record.name, target.name))
         await self._settle_releases(topic)
         found: list[Waiting] = []
-        for partition in topic.partitions:
+        for partition in [target] if self._state.is_beside else topic.partitions:
             offsets = partition.queue.schedule.named(name)
             if not offsets:
                 continue
@@ -119,6 +122,11 @@ class DelayReplacements:
                 self._unsettled[one] = ()
                 await host.durable()
             self._unsettled.pop(one, None)
+
+    def forget(self, partition: Partition) -> None:
+        """Forget releases of a partition that is not here any more; a load looks at them anew."""
+        for one in [one for one in self._unsettled if one.partition is partition]:
+            del self._unsettled[one]
 
     async def finish(self, held: Iterable[Waiting]) -> None:
         """Cancel messages whose places were taken, durably."""

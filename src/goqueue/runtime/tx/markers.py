@@ -20,6 +20,7 @@ from goqueue.core.tx.producer import COMMIT, TxProducer
 from goqueue.runtime.clock import Clock
 from goqueue.runtime.log.partition import Partition
 from goqueue.runtime.log.topic import Topic
+from goqueue.runtime.machine import AtPlace
 from goqueue.runtime.queue.consume import Consumption
 from goqueue.runtime.tx.hosted_producer import HostedTxProducer
 
@@ -210,7 +211,7 @@ class MarkerWriter:
         for added in end.holds:
             for topic, partition in added.partitions:
                 name = TopicPartition(TopicName(topic), PartitionId(partition))
-                hosted = self._consume.ledgers.of(added.group).get(name)
+                hosted = self._consume.ledgers.find(added.group, name)
                 if hosted is not None and number in hosted.ledger.holds:
                     hosted.commit([delivery.HoldEnded(transaction=number, is_commit=is_commit)])
         if is_commit:
@@ -235,8 +236,13 @@ class MarkerWriter:
 
         What a partition lost by a failed sync is never durable: its future has failed.
         """
-        groups = {one.group for end in ends for one in end.holds}
-        groups |= {one.group for end in ends for one in end.offsets}
+        touched: dict[str, list[AtPlace]] = {}
+        for end in ends:
+            for one in end.holds:
+                touched.setdefault(one.group, []).extend(_places(one.partitions))
+            for some in end.offsets:
+                named = [(topic, number) for topic, number, _ in some.offsets]
+                touched.setdefault(some.group, []).extend(_places(named))
         unsynced = dict.fromkeys(
             partition
             for end in ends
@@ -244,9 +250,8 @@ class MarkerWriter:
             if not partition.leadership.is_end_committed(end.control.number)
         )
         syncs: list[Sync] = [partition.committed for partition in unsynced]
-        return begin_all(
-            syncs + [partial(self._consume.durable, group) for group in sorted(groups)]
-        )
+        groups = sorted(touched.items())
+        return begin_all(syncs + [partial(self._consume.durable, *one) for one in groups])
 
     def partitions(self, places: Iterable[Place]) -> Iterator[Partition]:
         """Yield the partitions that are there still."""
@@ -263,3 +268,9 @@ class MarkerWriter:
             epoch=author.epoch,
             timestamp_us=self._clock.now_ms() * US_PER_MS,
         )
+
+
+def _places(named: Iterable[Place]) -> list[AtPlace]:
+    return [
+        AtPlace(TopicPartition(TopicName(topic), PartitionId(number))) for topic, number in named
+    ]

@@ -276,12 +276,13 @@ class Transactions:
         hosted = await self._enter(who)
         hosted.producer.check_open(who)
         number = hosted.producer.number
+        self._consume.ledgers.check(group, parts)
         places = [(part.partition.topic, int(part.partition.partition)) for part in parts]
         # The coordinator knows first: a hold it does not know would be ended at the next start.
         hosted.commit(hosted.producer.add_holds(who, group, places).events)
         outcomes, _ = hold_all(self._consume, self._clock, number, group, parts)
         hosted.touch(self._clock.monotonic_ms())
-        await asyncio.gather(hosted.durable(), self._consume.durable(group))
+        await asyncio.gather(hosted.durable(), self._consume.durable(group, parts))
         return outcomes
 
     async def detach(self, who: Identity) -> None:
