@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from goqueue.base.errors import LeaderNotAvailableError, ShuttingDownError
+from goqueue.base.errors import ShuttingDownError
 from goqueue.base.ids import TopicName
 from goqueue.base.names import is_internal
 from goqueue.base.units import KiB
@@ -102,7 +102,9 @@ class Broker(Producers):
         self.tracing = Tracing(config, self._topics, clock=self.clock, metrics=self.metrics)
         self.compactor = Compactor(disk, self.clock, in_thread=config.sync_threads > 0)
         self._ballast = Ballast(disk, self.clock)
-        logs = StateLogs(self._catalogue, self.clock, self._ballast, is_clustered=topology is not None)
+        logs = StateLogs(
+            self._catalogue, self.clock, self._ballast, is_clustered=topology is not None
+        )
         beside = self._topics if self._is_beside else None
         self.state = logs.make(
             STATE_TOPIC, STATE_PARTITIONS, prepare=self._prepare_state, beside=beside

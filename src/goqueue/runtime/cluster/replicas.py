@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from goqueue.base.cluster_limits import REPLICA_LAG_MS
-from goqueue.base.errors import GoQueueError, LeaderNotAvailableError, UnsupportedError
+from goqueue.base.errors import GoQueueError, LeaderNotAvailableError
 from goqueue.base.ids import (
     DirectoryId,
     NodeEpoch,
@@ -104,10 +104,6 @@ class Replicas:
         self._proposals = IsrProposals(source, node, self._answered)
         self.topics = ClusterTopics(broker, source, self)
         self.heard = self._feeds.heard
-        self.find_state: Callable[[TopicPartition], Partition | None] = lambda _: None
-        """Returns the state log of a partition if there is one on this disk."""
-        self.open_state: Callable[[TopicPartition], Partition] = _no_state
-        """Makes the state log of a partition that this node follows, when frames of it come."""
         self._is_current = False
         self._noted_ms = 0
         self._ticking: asyncio.Task[None] | None = None
@@ -238,7 +234,8 @@ class Replicas:
     def _open_group(self, topic: Topic, place: TopicPartition) -> ReplicaGroup:
         logs: dict[LogId, Partition | None] = {DATA_LOG: topic.partitions[place.partition]}
         if not is_internal(topic.record.name):
-            logs[STATE_LOG] = self.find_state(place)
+            logs[STATE_LOG] = topic.state_of(place.partition)
+            topic.states.on_made = self._state_made
         return ReplicaGroup(topic, logs, self)
 
     def topic_opened(self, topic: ClusterTopic) -> None:
@@ -365,10 +362,12 @@ class Replicas:
         """Drop the state that goes with a partition."""
         await self._broker.coordinators.lose(place)
 
-    def state_made(self, place: TopicPartition, partition: Partition) -> None:
-        """Replicate the state log that the leader of a partition has just made, empty."""
-        self._groups[place].state_made(partition)
+    def open_state(self, place: TopicPartition) -> Partition:
+        """Make the state log of a partition that this node follows: frames of it have come."""
+        return self._broker.topic(place.topic).make_state(place.partition)
 
-
-def _no_state(place: TopicPartition) -> Partition:
-    raise UnsupportedError(f"{place} has no state log on this node")
+    def _state_made(self, partition: Partition) -> None:
+        """Replicate a state log that the leader of a partition has just made, empty."""
+        group = self._groups.get(partition.name)
+        if group is not None and group.leader is not None:
+            group.state_made(partition)

@@ -125,6 +125,7 @@ class TopicOpening:
             meter=self._meter,
             queue=PartitionVisibility(self._clock, life=self.record.created_ms),
             directory=directory,
+            is_replicated=self.is_replicated,
         )
 
     @property
