@@ -17,7 +17,7 @@ def hold_all(
     outcomes: list[Settled] = []
     ledgers: dict[HostedLedger, None] = {}
     for part in parts:
-        ledger = consume.ledgers.of(group).get(part.partition)
+        ledger = consume.ledgers.find(group, part.partition)
         if ledger is None:
             outcomes.append(Settled(consume.refuse(part)))
             continue

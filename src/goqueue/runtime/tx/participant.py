@@ -108,6 +108,8 @@ class Participant:
         await self.admissions.enter(who, partitions, group)
         for partition in partitions:
             self.admissions.check(who, partition, group)
+            # All of them are known here, before anything is held in one.
+            self._consume.ledgers.find(group, partition.name)
         assert who.number, "admitted"
         outcomes, ledgers = hold_all(self._consume, self._clock, who.number, group, parts)
         await all_synced([ledger.durable() for ledger in ledgers])
@@ -178,7 +180,7 @@ class Participant:
             # A log that lost its end has fewer messages than the transaction has seen.
             offset = min(mark.offset, partition.log.end_offset)
             self._consume.settle_offsets(group, [(name.topic, name.partition, offset)])
-        ledger = self._consume.ledgers.of(group).get(name)
+        ledger = self._consume.ledgers.find(group, name)
         if ledger is None:
             return []
         if mark.offset == NO_OFFSET and call.number in ledger.ledger.holds:
