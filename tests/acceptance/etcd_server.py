@@ -1,4 +1,4 @@
-"""A real etcd of some members on this machine, to be killed, paused, started again and compacted."""
+"""A real etcd of some members on this machine, to be killed, paused and compacted."""
 
 import asyncio
 import json

@@ -34,19 +34,18 @@ def allow(servers: EtcdServers) -> None:
     """Let a user write below the prefix, and ask everyone for a name."""
     key, end = (base64.b64encode(text).decode() for text in (b"goqueue/", b"goqueue0"))
     permission = {"permType": "READWRITE", "key": key, "range_end": end}
-    for path, request in [
+    requests: list[tuple[str, dict[str, object]]] = [
         ("user/add", {"name": "root", "password": "r"}),
+        ("role/add", {"name": "root"}),
         ("user/grant", {"user": "root", "role": "root"}),
         ("role/add", {"name": "queue"}),
         ("role/grant", {"name": "queue", "perm": permission}),
         ("user/add", {"name": "goqueue", "password": "top secret"}),
         ("user/grant", {"user": "goqueue", "role": "queue"}),
-        ("auth/enable", {}),
-    ]:
-        place = path if path.startswith("auth/enable") else f"auth/{path}"
-        if path == "user/grant" and request["user"] == "root":
-            servers.post("/v3/auth/role/add", {"name": "root"})
-        servers.post(f"/v3/{place}", dict(request))
+        ("enable", {}),
+    ]
+    for path, request in requests:
+        servers.post(f"/v3/auth/{path}", request)
 
 
 def test_a_user_comes_in_with_its_password(tmp_path: Path) -> None:

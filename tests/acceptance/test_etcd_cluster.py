@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from goqueue.base.cluster_limits import RAFT_ENTRY_BYTES_MAX
 from goqueue.base.errors import GoQueueError, NotLeaderError
 from goqueue.core.raft.messages import PeerId
 from goqueue.runtime.cluster.etcd.client import EtcdClient
@@ -31,7 +32,9 @@ class Nodes:
 
     async def start(self, peer: PeerId, *, only: int | None = None) -> EtcdConsensus:
         """Start a node, on all members of etcd or on one."""
-        config = EtcdConsensusConfig(peer=peer, founders=FOUNDERS, compact_batches=20)
+        config = EtcdConsensusConfig(
+            peer=peer, founders=FOUNDERS, compact_batches=20, compact_bytes=1 << 30
+        )
         self.machines[peer] = IndexedWords()
         client = EtcdClient(self._servers.config(only=only), first=peer)
         self.nodes[peer] = EtcdConsensus(config, client, self.machines[peer])
@@ -153,6 +156,24 @@ def test_a_node_goes_on_behind_a_compaction(tmp_path: Path) -> None:
             assert await nodes.agree() == words
             assert nodes.machines[first].restored == 2
             assert len(nodes.machines[second].leaders) > 0
+
+    run(tmp_path, scenario)
+
+
+def test_a_log_of_the_largest_proposals_is_read(tmp_path: Path) -> None:
+    """As many at once as etcd and we can take."""
+
+    async def scenario(servers: EtcdServers) -> None:
+        async with running(servers) as nodes:
+            leader = await nodes.leader()
+            other = next(peer for peer in FOUNDERS if nodes.nodes[peer] is not leader)
+            await nodes.stop(other)
+            words = [b"%d" % (at % 10) * RAFT_ENTRY_BYTES_MAX for at in range(14)]
+            for word in words:
+                await leader.propose(word)
+            await nodes.start(other)
+
+            assert await nodes.agree() == words
 
     run(tmp_path, scenario)
 

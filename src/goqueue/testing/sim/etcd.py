@@ -13,11 +13,13 @@ from typing import Final, TypeVar
 
 from goqueue.runtime.cluster.etcd.api import (
     EtcdError,
+    EtcdRefusedError,
     EtcdUnavailableError,
     GrantedLease,
     KeyEvent,
     KeyOperation,
     ModifiedAt,
+    PutKey,
     RangeReply,
     ReadKeys,
     TxnReply,
@@ -47,6 +49,8 @@ class EtcdFaults:
     """Requests that are done after their caller gave up."""
     watch_broken: float = 0.0
     """Watches that break, at each batch of changes."""
+    is_full: bool = False
+    """Nothing can be stored, as when etcd's quota is used up."""
     watch_stalled: float = 0.0
     """Watches that show nothing any more, at each batch of changes."""
 
@@ -118,7 +122,14 @@ class SimEtcdLink:
         otherwise: Sequence[KeyOperation] = (),
     ) -> TxnReply:
         """Do one of two lists of operations."""
-        return await self._call(lambda: self._server.model.txn(conditions, then, otherwise))
+        stores = any(isinstance(one, PutKey) for one in (*then, *otherwise))
+
+        def work() -> TxnReply:
+            if stores and self._server.faults.is_full:
+                raise EtcdRefusedError("mvcc: database space exceeded")
+            return self._server.model.txn(conditions, then, otherwise)
+
+        return await self._call(work)
 
     async def grant(self, seconds: int) -> GrantedLease:
         """Begin a lease."""

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
 
@@ -17,7 +17,7 @@ from goqueue.base.errors import (
     TooLargeError,
 )
 from goqueue.core.raft.messages import PeerId
-from goqueue.runtime.cluster.etcd.api import DeleteKeys, EtcdRefusedError, ReadKeys
+from goqueue.runtime.cluster.etcd.api import DeleteKeys, ReadKeys
 from goqueue.runtime.cluster.etcd.records import EtcdKeys
 from goqueue.testing.sim.etcd import EtcdFaults
 from tests.runtime.cluster.consensus_contract import ConsensusContract
@@ -38,9 +38,19 @@ def batches(fleet: EtcdFleet) -> int:
     return len(fleet.etcd.model.range(ReadKeys(KEYS.log(0), KEYS.log_end)).items)
 
 
-def lease_of_leader(fleet: EtcdFleet) -> int:
-    """Return the lease by which a node leads."""
-    return fleet.etcd.model.range(ReadKeys(KEYS.leader)).items[0].lease
+def end_lease(fleet: EtcdFleet) -> None:
+    """Let etcd end the lease by which a node leads."""
+    lease = fleet.etcd.model.range(ReadKeys(KEYS.leader)).items[0].lease
+    fleet.etcd.do(lambda: fleet.etcd.model.revoke(lease))
+
+
+async def next_leader(fleet: EtcdFleet, term: int) -> PeerId:
+    """Wait for a leader of a later term."""
+    while True:
+        leader = await fleet.leader()
+        if fleet.node(leader).leading.term > term:
+            return leader
+        await asyncio.sleep(0.01)
 
 
 @pytest.mark.parametrize("seed", range(1, 6))
@@ -71,8 +81,7 @@ def test_a_write_that_arrives_after_the_leader_was_deposed_is_not_done() -> None
         waiting = asyncio.create_task(fleet.node(old).propose(b"late"))
         await asyncio.sleep(0.01)
         fleet.etcd.faults = EtcdFaults()
-        lease = lease_of_leader(fleet)
-        fleet.etcd.do(lambda: fleet.etcd.model.revoke(lease))
+        end_lease(fleet)
         with pytest.raises(NotLeaderError):
             await waiting
         await fleet.propose(b"next")
@@ -91,10 +100,8 @@ def test_a_lease_that_is_lost_ends_the_lead() -> None:
         for _ in range(5):
             leader = await fleet.leader()
             terms.append(fleet.node(leader).leading.term)
-            lease = lease_of_leader(fleet)
-            fleet.etcd.do(lambda lease=lease: fleet.etcd.model.revoke(lease))
-            while fleet.node(leader).leading.term == terms[-1]:
-                await asyncio.sleep(0.01)
+            end_lease(fleet)
+            await next_leader(fleet, terms[-1])
             await fleet.propose(b"%d" % len(terms))
 
         assert terms == sorted(set(terms))
@@ -192,10 +199,9 @@ def test_only_voters_lead() -> None:
 
     async def scenario(fleet: EtcdFleet) -> None:
         old = await fleet.leader()
+        term = fleet.node(old).leading.term
         await fleet.node(old).add_learner(old)
-        while fleet.node(old).leading.is_own or await fleet.leader() == old:
-            await asyncio.sleep(0.01)
-        first = await fleet.leader()
+        first = await next_leader(fleet, term)
         second = next(peer for peer in fleet.running if peer not in (old, first))
         with pytest.raises(InvalidRequestError):
             await fleet.node(first).transfer(old)
@@ -248,17 +254,10 @@ def test_what_etcd_refuses_is_refused() -> None:
 
     async def scenario(fleet: EtcdFleet) -> None:
         leader = await fleet.leader()
-        link = fleet.places[leader].link
-        assert link is not None
-        whole = link.txn
-
-        async def full(*_: object) -> NoReturn:
-            raise EtcdRefusedError("mvcc: database space exceeded")
-
-        link.txn = full  # type: ignore[method-assign]
+        fleet.etcd.faults = EtcdFaults(is_full=True)
         with pytest.raises(OverloadedError, match="space exceeded"):
             await fleet.node(leader).propose(b"no")
-        link.txn = whole  # type: ignore[method-assign]
+        fleet.etcd.faults = EtcdFaults()
         with pytest.raises(TooLargeError):
             await fleet.node(leader).propose(bytes(RAFT_ENTRY_BYTES_MAX + 1))
         await fleet.node(leader).propose(bytes(RAFT_ENTRY_BYTES_MAX))

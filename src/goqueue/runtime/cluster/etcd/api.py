@@ -21,7 +21,7 @@ class EtcdRefusedError(EtcdError):
 
 
 class EtcdTooLargeError(EtcdRefusedError):
-    """A reply would be larger than etcd's or our limit; fewer keys at once may fit."""
+    """What was read is larger than etcd's or our limit; fewer keys at once may fit."""
 
 
 class EtcdLeaseLostError(EtcdRefusedError):

@@ -9,6 +9,7 @@ import asyncio
 import ssl
 from collections.abc import Sequence
 from typing import Any, Final, TypeVar
+from weakref import WeakSet
 
 from goqueue.base.cluster_limits import ETCD_REPLY_BYTES_MAX
 from goqueue.config.etcd import EtcdConfig, EtcdTls
@@ -43,7 +44,7 @@ from goqueue.runtime.cluster.etcd.gateway import (
     range_request,
     txn_request,
 )
-from goqueue.runtime.cluster.etcd.http_line import HttpLine, HttpLineError
+from goqueue.runtime.cluster.etcd.http_line import HttpLine, HttpLineError, HttpTooLargeError
 from goqueue.runtime.cluster.etcd.records import EtcdKeys
 
 CONNECT_SECONDS: Final = 1.0
@@ -68,6 +69,7 @@ class EtcdClient:
         self._current = first % len(config.endpoints)
         self._check_key = EtcdKeys(config.prefix).head
         self._idle: list[HttpLine] = []
+        self._lines: WeakSet[HttpLine] = WeakSet()
         self._slots = asyncio.Semaphore(LINES_MAX)
         self._token = ""
         self._cluster_id = 0
@@ -151,11 +153,13 @@ class EtcdClient:
         return watch
 
     async def close(self) -> None:
-        """End the connections that are not in use."""
+        """End all connections, those of watches among them."""
         self._is_closed = True
-        for line in self._idle:
-            line.close()
         self._idle.clear()
+        for line in list(self._lines):
+            line.close()
+        # The loop lets go of them in its next round.
+        await asyncio.sleep(0)
 
     # Connections
 
@@ -174,6 +178,8 @@ class EtcdClient:
     async def _ask(self, path: str, body: bytes, kind: type[R]) -> R:
         line = self._take_idle() or await self._connect()
         try:
+            if self._config.user and not self._token:
+                await self._log_in(line)
             raw = await self._post(line, path, body)
             reply = decode_reply(raw, kind)
         except EtcdRefusedError:
@@ -195,6 +201,8 @@ class EtcdClient:
                 seconds=REQUEST_SECONDS,
                 bytes_max=ETCD_REPLY_BYTES_MAX,
             )
+        except HttpTooLargeError as error:
+            raise EtcdTooLargeError(str(error)) from None
         except HttpLineError as error:
             raise EtcdUnavailableError(str(error)) from None
         if reply.status != _OK:
@@ -246,6 +254,7 @@ class EtcdClient:
                 failures.append(str(error))
                 self._turn()
                 continue
+            self._lines.add(line)
             try:
                 await self._greet(line)
             except (EtcdUnavailableError, EtcdRefusedError) as error:

@@ -25,6 +25,10 @@ class HttpLineError(Exception):
     """The connection broke, or what came is not HTTP within our bounds."""
 
 
+class HttpTooLargeError(HttpLineError):
+    """A reply is larger than the caller takes."""
+
+
 class HttpReply(NamedTuple):
     """A whole reply."""
 
@@ -95,7 +99,7 @@ class HttpLine:
                     parts.append(part)
                     size += len(part)
                     if size > bytes_max:
-                        raise HttpLineError(f"{self.address}: a reply is too large")
+                        raise HttpTooLargeError(f"{self.address}: a reply is too large")
         except TimeoutError:
             raise HttpLineError(f"{self.address} does not answer") from None
         return HttpReply(status, b"".join(parts))
