@@ -5,7 +5,7 @@ the seed. Nothing is replicated; where a partition moves, its log is copied.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -32,7 +32,6 @@ from goqueue.config.model import BrokerConfig
 from goqueue.core.cluster import blocks, commands
 from goqueue.core.cluster.image import ClusterImage
 from goqueue.runtime.broker import Broker
-from goqueue.runtime.log.leadership import Role
 from goqueue.runtime.log.partition import Partition
 from goqueue.runtime.log.replica import Replica
 from goqueue.runtime.schemas.schemas import SCHEMAS_TOPIC
@@ -102,6 +101,7 @@ class HandTopology:
     ) -> None:
         await asyncio.sleep(self._fleet.delay())
         self._fleet.create(name, partitions, settings, by_broker=by_broker)
+        await self._fleet.settled()
 
     async def configure_topic(self, name: str, changes: Mapping[str, object]) -> None:
         for one in self._fleet.nodes.values():
@@ -141,6 +141,7 @@ class ServiceFleet:
         self.has_controller = True
         self.image = ClusterImage()
         self.leaders: dict[TopicPartition, NodeId] = {}
+        self._gaining: list[Coroutine[Any, Any, None]] = []
         self.blocks: list[IdBlock] = []
         self.requests: list[tuple[NodeId, NodeId, PeerOperation]] = []
         self.nodes = {name: self._make(name) for name in map(NodeId, "abc"[:count])}
@@ -170,15 +171,9 @@ class ServiceFleet:
         """Start every node; state partitions are loaded where they are led."""
         for node in self.nodes.values():
             await node.broker.start()
-            await node.broker.state.prepare()
-            await node.broker.schemas._state.prepare()  # noqa: SLF001 - made by the cluster
-        for node in self.nodes.values():
-            for topic, number in node.broker.coordinators.partitions():
-                if self.leader(place(topic, number)) != node.name:
-                    await node.broker.coordinators.unload(topic, number)
-            for topic in STATE_TOPICS:
-                if TopicName(topic) in node.broker.topics:
-                    self._set_roles(node, topic)
+        for topic, state in next(iter(self.nodes.values())).broker.state_logs.items():
+            self.create(topic, len(state.partitions), {}, by_broker=True)
+        await self.settled()
 
     async def stop(self) -> None:
         """Stop every node cleanly."""
@@ -205,8 +200,20 @@ class ServiceFleet:
 
     def _set_roles(self, node: Node, topic: str) -> None:
         for one in node.broker.topic(topic).partitions:
-            if self.leader(one.name) != node.name and one.leadership.role is Role.LEADER:
+            if self.leader(one.name) != node.name:
                 one.leadership.follow(Epoch(self.epoch), Copied())
+            else:
+                one.leadership.lead(Epoch(self.epoch), None)
+                if topic in STATE_TOPICS:
+                    self._gaining.append(node.broker.coordinators.gain(one.name))
+                else:
+                    node.broker.coordinators.gain_at_once(one.name)
+
+    async def settled(self) -> None:
+        """Return when state is loaded where it is led."""
+        gaining, self._gaining = self._gaining, []
+        for one in gaining:
+            await one
 
     async def move(self, where: TopicPartition, to: str) -> None:
         """Let another node lead a partition, with all that is in it."""
@@ -215,17 +222,14 @@ class ServiceFleet:
             return
         self.epoch += 1
         self.leaders[where] = new.name
-        is_state = where.topic in STATE_TOPICS
-        if is_state:
-            await old.broker.coordinators.unload(where.topic, where.partition)
+        await old.broker.coordinators.lose(where)
         source, target = old.partition(where), new.partition(where)
         source.leadership.follow(Epoch(self.epoch), Copied())
         target.leadership.follow(Epoch(self.epoch), Copied())
         source.wake()
         await self._copy(source, target, new.broker)
         target.leadership.lead(Epoch(self.epoch), None)
-        if is_state:
-            await new.broker.coordinators.load(where.topic, where.partition)
+        await new.broker.coordinators.gain(where)
 
     async def _copy(self, source: Partition, target: Partition, broker: Broker) -> None:
         replica = Replica(broker.topic(source.name.topic), target, broker.clock)

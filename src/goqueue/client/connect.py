@@ -1,13 +1,18 @@
 """Connecting to a broker or a cluster from ordinary code."""
 
+import contextlib
 from functools import partial
 
 from goqueue.client.aio.link import Link
 from goqueue.client.aio.routed_link import open_link
-from goqueue.client.blocking.channel import SocketChannel
+from goqueue.client.blocking.channel import RoutedChannel, SocketChannel
 from goqueue.client.blocking.chunks import ChunkSource
 from goqueue.client.blocking.link import BlockingLink
 from goqueue.client.blocking.loop_thread import LoopThread
+from goqueue.client.blocking.node_links import NodeLinks
+from goqueue.client.blocking.routed_chunks import RoutedChunkSource
+from goqueue.client.blocking.routed_link import RoutedBlockingLink
+from goqueue.client.protocol.cluster_view import ClusterView
 from goqueue.client.protocol.exchange import parse_addresses
 from goqueue.client.sync import Client
 
@@ -26,10 +31,12 @@ def connect(
     except BaseException:
         thread.stop()
         raise
-    return _client(link, thread, addresses[0], timeout, api_key)
+    if link.cluster is None:
+        return _client_of_broker(link, thread, addresses[0], timeout, api_key)
+    return _client_of_cluster(link, thread, link.cluster, timeout, api_key)
 
 
-def _client(
+def _client_of_broker(
     link: Link, thread: LoopThread, address: str, timeout_s: float, api_key: str | None
 ) -> Client:
     open_blocking = partial(BlockingLink, address, timeout_s=timeout_s, api_key=api_key)
@@ -38,6 +45,30 @@ def _client(
         thread,
         open_source=lambda: ChunkSource(open_blocking(), timeout_s=timeout_s),
         open_channel=lambda: SocketChannel(open_blocking()),
+        open_link=open_blocking,
+        timeout_s=timeout_s,
+    )
+
+
+def _client_of_cluster(
+    link: Link, thread: LoopThread, view: ClusterView, timeout_s: float, api_key: str | None
+) -> Client:
+    """Return a client whose threads share the view that its event loop keeps up to date."""
+
+    def refresh() -> None:
+        # Who closes stops the loop.
+        with contextlib.suppress(RuntimeError):
+            thread.loop.call_soon_threadsafe(link.refresh_soon)
+
+    open_blocking = partial(
+        RoutedBlockingLink, view, timeout_s=timeout_s, api_key=api_key, refresh=refresh
+    )
+    open_nodes = partial(NodeLinks, view, timeout_s=timeout_s, api_key=api_key, refresh=refresh)
+    return Client(
+        link,
+        thread,
+        open_source=lambda: RoutedChunkSource(open_blocking(), timeout_s=timeout_s),
+        open_channel=lambda: RoutedChannel(open_nodes()),
         open_link=open_blocking,
         timeout_s=timeout_s,
     )

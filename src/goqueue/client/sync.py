@@ -11,9 +11,10 @@ from goqueue.client.aclient import AsyncClient
 from goqueue.client.admin.shells import Admin
 from goqueue.client.aio.link import Link
 from goqueue.client.blocking.channel import Channel
-from goqueue.client.blocking.chunks import ChunkSource
+from goqueue.client.blocking.chunks import Source
 from goqueue.client.blocking.link import BlockingLink
 from goqueue.client.blocking.loop_thread import LoopThread
+from goqueue.client.blocking.routed_link import RoutedBlockingLink
 from goqueue.client.blocking.stream import Item, Stream
 from goqueue.client.consumer.blocking import Consumer
 from goqueue.client.consumer.options import ConsumerOptions
@@ -29,16 +30,16 @@ from goqueue.client.protocol.message import Message
 
 
 class Client(Admin, Closes):
-    """Talks to one broker from ordinary code. Close it, or use it as a context manager."""
+    """Talks to a broker or a cluster. Close it, or use it as a context manager."""
 
     def __init__(
         self,
         link: Link,
         thread: LoopThread,
         *,
-        open_source: Callable[[], ChunkSource],
+        open_source: Callable[[], Source],
         open_channel: Callable[[], Channel],
-        open_link: Callable[[], BlockingLink] | None = None,
+        open_link: Callable[[], BlockingLink | RoutedBlockingLink] | None = None,
         timeout_s: float,
         on_close: Callable[[], None] = lambda: None,
     ) -> None:
@@ -50,7 +51,7 @@ class Client(Admin, Closes):
         self._open_link = open_link
         self._on_close = on_close
         self._producers: dict[Producer, None] = {}
-        self._sources: set[ChunkSource] = set()
+        self._sources: set[Source] = set()
         self._consumers: set[Consumer] = set()
         self._is_closed = False
 
@@ -118,7 +119,7 @@ class Client(Admin, Closes):
                 yield from runs(chunk)
 
     @contextmanager
-    def _reading(self) -> Iterator[ChunkSource]:
+    def _reading(self) -> Iterator[Source]:
         if self._is_closed:
             raise ClosedError("the client was closed")
         source = self._open_source()

@@ -130,8 +130,8 @@ class Coordinators:
 
     async def gain(self, place: TopicPartition) -> None:
         """Host what is decided by the leader of a partition: this node leads it now."""
-        self._gained.add(place)
         if place.topic in self._parts:
+            self._gained.add(place)
             await self.load(place.topic, place.partition)
             return
         async with self._turn:
@@ -144,6 +144,7 @@ class Coordinators:
         if topic is None:
             raise TopicNotFoundError(f"topic not found: {place.topic}")
         state, _ = self._parts[STATE_TOPIC]
+        self._gained.add(place)
         state.load(place)
         self._queue.load_beside(topic, topic.partition(place.partition))
 

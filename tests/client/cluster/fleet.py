@@ -134,12 +134,10 @@ class Fleet:
             await self._start_node(name)
         addresses = {name: node.address for name, node in self.nodes.items()}
         self.view = SetView(addresses)
-        first = next(iter(self.nodes.values()))
         for node in self.nodes.values():
             topology = node.broker.topology
             assert isinstance(topology, SetTopology)
             topology.view = self.view
-            self._share_groups(node.broker, first.broker)
         names = list(self.names)
         self.view.lead(
             "__consumer_offsets", [names[place % len(names)] for place in range(STATE_PARTITIONS)]
@@ -155,6 +153,9 @@ class Fleet:
         broker.producer_ids.init = self._new_producer  # type: ignore[method-assign]
         broker.producer_ids.renew = _renewed  # type: ignore[method-assign]
         await broker.start()
+        if self.nodes:
+            await broker.groups.stop()
+            self._share_groups(broker, next(iter(self.nodes.values())).broker)
         service = Service(broker)
         native = NativeServer(service)
         node = Node(name, self, broker, native, Counter())
@@ -178,8 +179,6 @@ class Fleet:
     @staticmethod
     def _share_groups(broker: Broker, first: Broker) -> None:
         groups: Any = first.groups
-        if broker is first:
-            return
         broker.groups = groups
         broker.consume._groups = groups  # noqa: SLF001 - one roster for all, and below
         broker.consume.ledgers._groups = groups  # noqa: SLF001

@@ -18,6 +18,7 @@ from goqueue.base.errors import ClosedError, ConnectionLostError, GoQueueError
 from goqueue.client.aio.link import Link
 from goqueue.client.blocking.link import BlockingLink, Request
 from goqueue.client.blocking.loop_thread import LoopThread
+from goqueue.client.blocking.node_links import NodeLinks
 from goqueue.client.protocol.exchange import Answer, Reply
 
 
@@ -106,6 +107,46 @@ class SocketChannel:
         self._ear.close()
 
 
+class RoutedChannel:
+    """Connections to the nodes of a cluster."""
+
+    def __init__(self, nodes: NodeLinks) -> None:
+        self._nodes = nodes
+        self._bell, self._ear = socket.socketpair()
+        self._bell.settimeout(0)
+        self._ear.settimeout(0)
+
+    def __repr__(self) -> str:
+        return f"<RoutedChannel by {self._nodes!r}>"
+
+    def send(self, requests: Sequence[Request]) -> list[int]:
+        """Send each request to its node; return their correlations."""
+        return [self._nodes.send(one.node, one.operation, one.header) for one in requests]
+
+    def receive(self, timeout_s: float) -> Reply | None:
+        """Return the next reply, or None after the timeout or a call of ``wake``."""
+        reply = self._nodes.receive(timeout_s, self._ear)
+        if reply is None:
+            with contextlib.suppress(BlockingIOError):
+                self._ear.recv(1_024)
+        return reply
+
+    def wake(self) -> None:
+        """Let a thread that waits in ``receive`` return; from any thread."""
+        with contextlib.suppress(OSError):
+            self._bell.send(b"!")
+
+    def close(self) -> None:
+        """Give up the connections; the next requests make new ones."""
+        self._nodes.close()
+
+    def end(self) -> None:
+        """Release everything; there is no next request."""
+        self.close()
+        self._bell.close()
+        self._ear.close()
+
+
 class EmbeddedChannel:
     """Requests to a broker in this process, which works in the client's loop."""
 
@@ -124,7 +165,7 @@ class EmbeddedChannel:
     def send(self, requests: Sequence[Request]) -> list[int]:
         """Send requests; return their correlations."""
         correlations: list[int] = []
-        for operation, header in requests:
+        for operation, header, _ in requests:
             self._correlation += 1
             correlation = self._correlation
             correlations.append(correlation)

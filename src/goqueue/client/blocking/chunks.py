@@ -79,6 +79,18 @@ class _Arrival(NamedTuple):
     frames: memoryview | Future[memoryview]
 
 
+class Source(Protocol):
+    """Where the chunks of one reader come from."""
+
+    def chunks(self, topic: str, options: ReadOptions) -> Iterator[Chunk]:
+        """Yield the chunks of a topic."""
+        ...
+
+    def close(self) -> None:
+        """Release what is held; who waits for a reply in another thread is told."""
+        ...
+
+
 class ChunkSource:
     """Reads one topic through one link, reconnecting and going on where it was."""
 
@@ -100,6 +112,10 @@ class ChunkSource:
             end = self._resolve(topic, options.last, parts, other="latest")
         start = self._resolve(topic, options.start, parts)
         fetching.begin(parts, start=start, end=end)
+        yield from self.read(fetching)
+
+    def read(self, fetching: Fetching) -> Iterator[Chunk]:
+        """Yield the chunks of a reader that knows where to begin and end."""
         fetching.in_place = self._link.is_local and fetching.backlog >= IN_PLACE_MESSAGES_MIN
         self._is_asked = False
         while not fetching.is_over:
@@ -203,6 +219,12 @@ class ChunkSource:
         """Release the link; who waits for a reply in another thread is told."""
         self._is_closed = True
         self._link.close()
+        self._files.close()
+
+    def release(self) -> None:
+        """Release the files; a reply under way is not waited for any more."""
+        if self._is_asked:
+            self._link.close()
         self._files.close()
 
 

@@ -6,18 +6,20 @@ decodes, the next reply, already asked for, gathers in the socket's buffer.
 """
 
 import contextlib
+import select
 import socket
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 
 from goqueue.base.buffers import BufferPool
 from goqueue.base.errors import ConnectionLostError, DeadlineExceededError, GoQueueError
 from goqueue.base.units import KiB, MiB
 from goqueue.client.blocking.brief import brief
 from goqueue.client.blocking.in_place import is_local
+from goqueue.client.protocol.cluster_view import ClusterView
 from goqueue.client.protocol.exchange import (
     Answer,
     Exchange,
@@ -41,7 +43,15 @@ SECONDS_MIN: Final = 0.001
 GATHERED_BUFFERS_MAX: Final = 1_024
 """As many buffers as the system takes at once."""
 
-Request = tuple[Operation, calls.Call]
+
+class Request(NamedTuple):
+    """A request without payload, and the node it is for; none where there is one broker."""
+
+    operation: Operation
+    header: calls.Call
+    node: str = ""
+
+
 OnHeader = Callable[[Buffer], None]
 
 
@@ -50,6 +60,8 @@ class BlockingLink:
 
     Who has several requests under way tells replies by their correlation.
     """
+
+    cluster: ClusterView | None = None
 
     def __init__(self, address: str, *, timeout_s: float, api_key: str | None = None) -> None:
         self._address = parse_address(address)
@@ -67,6 +79,11 @@ class BlockingLink:
     @property
     def _where(self) -> str:
         return f"{self._address[0]}:{self._address[1]}"
+
+    @property
+    def address(self) -> str:
+        """Where it leads."""
+        return self._where
 
     @property
     def connection(self) -> socket.socket | None:
@@ -100,10 +117,33 @@ class BlockingLink:
         self._write(connection, buffers)
         return correlation
 
+    def send_to(
+        self,
+        node: str,
+        operation: Operation,
+        header: calls.Call,
+        payload: Sequence[Buffer] = (),
+    ) -> int:
+        """Send a request to the one broker there is."""
+        del node
+        return self.send(operation, header, payload)
+
+    def refresh_soon(self) -> None:
+        """Ask nothing: there is one broker."""
+
+    def receive_within(self, seconds: float) -> Reply | None:
+        """Wait so long for the next reply, whichever request it is for."""
+        connection = self._socket
+        if not self._arrived and connection is not None:
+            ready, _, _ = select.select([connection], [], [], max(seconds, 0))
+            if not ready:
+                return None
+        return self.receive_any()
+
     def send_many(self, requests: Sequence[Request]) -> list[int]:
         """Send requests without payload in one go; return their correlations."""
         connection = self._socket or self._connect()
-        packets = [self._exchange.request(operation, header) for operation, header in requests]
+        packets = [self._exchange.request(one.operation, one.header) for one in requests]
         self._write(connection, [buffer for _, buffers in packets for buffer in buffers])
         return [correlation for correlation, _ in packets]
 

@@ -2,21 +2,62 @@
 
 import math
 import time
-from collections.abc import Callable
-from typing import Generic
+from collections.abc import Callable, Sequence
+from typing import Generic, Protocol
 
 from goqueue.base.errors import ClosedError, ConnectionLostError, GoQueueError
-from goqueue.client.blocking.link import BlockingLink
-from goqueue.client.protocol.outbox import UNANSWERED, Batch, Outbox, OwnerType, Pause
+from goqueue.client.protocol.exchange import Answer, Reply
+from goqueue.client.protocol.outbox import UNANSWERED, Batch, OwnerType, Pause
+from goqueue.client.protocol.sending import Sending
 from goqueue.wire import calls
-from goqueue.wire.packet import Operation
+from goqueue.wire.packet import Buffer, Operation
+
+
+class SenderLink(Protocol):
+    """A blocking connection to a broker, or several to the nodes of a cluster."""
+
+    def limit(self, seconds: float) -> None:
+        """Wait no longer than this for what is asked from now on."""
+        ...
+
+    def request(
+        self, operation: Operation, header: calls.Call, payload: Sequence[Buffer] = ()
+    ) -> Answer:
+        """Send a request and wait for its reply."""
+        ...
+
+    def send_to(
+        self,
+        node: str,
+        operation: Operation,
+        header: calls.Call,
+        payload: Sequence[Buffer] = (),
+    ) -> int:
+        """Send a request to a node and return its correlation."""
+        ...
+
+    def receive_any(self) -> Reply:
+        """Wait for the next reply, whichever request it is for."""
+        ...
+
+    def receive_within(self, seconds: float) -> Reply | None:
+        """Wait so long for the next reply, whichever request it is for."""
+        ...
+
+    def refresh_soon(self) -> None:
+        """Have it asked where things are, if that is due."""
+        ...
+
+    def close(self) -> None:
+        """End the connections."""
+        ...
 
 
 class BlockingSender(Generic[OwnerType]):
     """Performs the steps of an outbox. One thread at a time."""
 
     def __init__(
-        self, link: BlockingLink, outbox: Outbox[OwnerType], *, is_limited: bool = False
+        self, link: SenderLink, outbox: Sending[OwnerType], *, is_limited: bool = False
     ) -> None:
         self._link = link
         self._outbox = outbox
@@ -65,17 +106,21 @@ class BlockingSender(Generic[OwnerType]):
             if self.is_closed:
                 raise ConnectionLostError("the producer was closed")
             header, payload = self._outbox.content(batches)
-            self._waiting[self._link.send(Operation.PRODUCE, header, payload)] = batches
+            node = self._outbox.node_of(batches)
+            self._waiting[self._link.send_to(node, Operation.PRODUCE, header, payload)] = batches
         except UNANSWERED as error:
             self._lose([*self._waiting.values(), batches], error)
         except GoQueueError as error:
             self._outbox.failed(batches, error, time.monotonic())
 
-    def _take_reply(self) -> None:
+    def _take_reply(self, seconds: float | None = None) -> None:
         try:
-            reply = self._link.receive_any()
+            within = self._link.receive_within
+            reply = self._link.receive_any() if seconds is None else within(seconds)
         except GoQueueError as error:
             self._lose(list(self._waiting.values()), error)
+            return
+        if reply is None:
             return
         batches = self._waiting.pop(reply.correlation, None)
         if batches is None:
@@ -107,6 +152,11 @@ class BlockingSender(Generic[OwnerType]):
 
     def _pause(self, pause: Pause) -> None:
         """Wait before the next try, but not beyond the time that is left for it."""
+        self._link.refresh_soon()
+        if self._waiting:
+            # Other partitions go on meanwhile.
+            self._take_reply(max(pause.until - time.monotonic(), 0))
+            return
         until = min(pause.until, self._outbox.deadline)
         if not self.is_closed:
             time.sleep(max(until - time.monotonic(), 0))

@@ -13,10 +13,10 @@ from goqueue.client.aio.link import Link, resolve
 from goqueue.client.consumer.decode import Portion
 from goqueue.client.consumer.delivery import Delivery, Order
 from goqueue.client.consumer.hold import Place
-from goqueue.client.consumer.membership import NOT_A_MEMBER
 from goqueue.client.consumer.options import ConsumerOptions
 from goqueue.client.consumer.polling import Asked, Polling
 from goqueue.client.consumer.run import note_failure
+from goqueue.client.consumer.targets import LOOK_SECONDS, NOT_A_MEMBER
 from goqueue.client.consumer.upkeep import Upkeep, check_refused
 from goqueue.client.protocol.exchange import Answer
 from goqueue.client.protocol.leaving import AsyncCloses
@@ -45,8 +45,8 @@ class AsyncConsumer(Polling, AsyncCloses):
         self._on_close = on_close
         self._starting: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
-        self._polls: dict[asyncio.Future[Answer], tuple[float, list[Order]]] = {}
-        """Polls under way, when they were sent, and what they settle."""
+        self._polls: dict[asyncio.Future[Answer], tuple[float, list[Order], str]] = {}
+        """Polls under way, when they were sent, what they settle, and where."""
         self._waiting: set[asyncio.Future[None]] = set()
         """Those who have nothing to hand out, and wait for a reply."""
         self._poll_error: GoQueueError | None = None
@@ -226,26 +226,34 @@ class AsyncConsumer(Polling, AsyncCloses):
 
     def _ask(self, *, is_idle: bool) -> None:
         """Keep polls under way as long as there is room for what they bring."""
-        if not self._hold.has_room(self._options, polls=len(self._polls)):
+        if not self._has_room(len(self._polls)):
             is_worth = is_idle and self._hold.is_by_key and not self._upkeep.sending
             if is_worth and self._hold.has_news:
                 # What comes next may wait for them. One at a time: meanwhile the others gather.
                 self._upkeep.send(self._hold.collect())
             return
-        for asked in self._requests(polls=True):
-            if asked.is_poll:
-                self._poll(asked)
-            else:
-                self._upkeep.send(asked.orders)
+        # One broker gets one poll at a time; of several, each that has none.
+        for _ in range(self._hold.nodes):
+            requests = self._requests(polls=True)
+            for asked in requests:
+                if asked.is_poll:
+                    self._poll(asked)
+                else:
+                    self._upkeep.send(asked.orders)
+            if not (requests and requests[-1].is_poll) or not self._has_room(len(self._polls)):
+                break
+        self._upkeep.refresh()
 
     def _poll(self, asked: Asked) -> None:
         poll: asyncio.Future[Answer]
-        if self._link.is_ready:
+        link = self._link.at(asked.node)
+        if link.is_ready:
             poll = asyncio.get_running_loop().create_future()
-            self._link.begin(asked.operation, asked.header, (), partial(resolve, poll))
+            link.begin(asked.operation, asked.header, (), partial(resolve, poll))
         else:
-            poll = asyncio.ensure_future(self._link.request(asked.operation, asked.header))
-        self._polls[poll] = time.monotonic(), asked.orders
+            poll = asyncio.ensure_future(link.request(asked.operation, asked.header))
+        self._polls[poll] = time.monotonic(), asked.orders, asked.node
+        self._targets.begun(asked.node)
         poll.add_done_callback(self._wake)
 
     def _wake(self, _: object = None) -> None:
@@ -256,14 +264,21 @@ class AsyncConsumer(Polling, AsyncCloses):
                 future.set_result(None)
 
     async def _await(self, deadline_s: float | None) -> None:
-        assert self._polls, "asked"
+        if not self._polls:
+            # No leader can be polled at present.
+            await asyncio.sleep(self._look_s(deadline_s))
+            return
         woken = asyncio.get_running_loop().create_future()
         self._waiting.add(woken)
         try:
-            if deadline_s is None and not self._hold.is_by_key:
+            is_alone = not self._targets.is_routed
+            if deadline_s is None and not self._hold.is_by_key and is_alone:
                 await woken
                 return
             left_s = None if deadline_s is None else max(deadline_s - time.monotonic(), 0)
+            if not is_alone and len(self._polls) < self._hold.nodes:
+                # Some leaders rest, and are polled again soon.
+                left_s = self._look_s(deadline_s)
             # In the order of keys, messages may wait for what is being settled.
             sending = self._upkeep.sending if self._hold.is_by_key else ()
             awaited: list[asyncio.Future[Any]] = [woken, *sending]
@@ -271,27 +286,46 @@ class AsyncConsumer(Polling, AsyncCloses):
         finally:
             self._waiting.discard(woken)
 
+    @staticmethod
+    def _look_s(deadline_s: float | None) -> float:
+        """Return after how many seconds to look for leaders again."""
+        if deadline_s is None:
+            return LOOK_SECONDS
+        return max(min(deadline_s - time.monotonic(), LOOK_SECONDS), 0)
+
     def _take_replies(self) -> None:
         """Take what polls have brought; what went wrong is dealt with by who consumes."""
         for poll in [one for one in self._polls if one.done()]:
-            asked_s, orders = self._polls.pop(poll)
+            asked_s, orders, node = self._polls.pop(poll)
+            self._targets.ended(node)
             if poll.cancelled():
                 self._hold.failed(orders)
                 continue
             error = poll.exception()
-            if error is None:
-                self._went_well()
-                if self._take_polled(poll.result(), asked_s, orders):
-                    self._upkeep.nudge()
+            if error is not None:
+                self._take_error(error, asked_s, orders, node)
                 continue
-            if not isinstance(error, GoQueueError):
-                self._hold.failed(orders)
-                raise error
-            if orders:
-                self._not_settled(orders, error)
-            is_known = isinstance(error, NOT_A_MEMBER) and asked_s <= self._rejoined_s
-            if not is_known and not (orders and isinstance(error, UnsupportedError)):
-                self._poll_error = error
+            self._went_well()
+            self._targets.went_well(node)
+            if self._take_polled(poll.result(), asked_s, orders):
+                self._upkeep.nudge()
+
+    def _take_error(
+        self, error: BaseException, asked_s: float, orders: list[Order], node: str
+    ) -> None:
+        """Take what a poll was answered with that brought nothing."""
+        if not isinstance(error, GoQueueError):
+            self._hold.failed(orders)
+            raise error
+        if orders:
+            self._not_settled(orders, error)
+        if self._targets.takes(node, error, time.monotonic()):
+            if isinstance(error, NOT_A_MEMBER):
+                self._upkeep.nudge()
+            return
+        is_known = isinstance(error, NOT_A_MEMBER) and asked_s <= self._rejoined_s
+        if not is_known and not (orders and isinstance(error, UnsupportedError)):
+            self._poll_error = error
 
     async def _deal_with_error(self) -> None:
         """Deal with the error of the last poll."""

@@ -23,14 +23,15 @@ from goqueue.base.errors import (
 )
 from goqueue.base.units import SECOND_MS
 from goqueue.client.blocking.channel import Channel
+from goqueue.client.blocking.link import Request
 from goqueue.client.blocking.loop_thread import LoopThread
 from goqueue.client.consumer.decode import Portion
 from goqueue.client.consumer.delivery import Delivery, Order
 from goqueue.client.consumer.hold import Place
-from goqueue.client.consumer.membership import NOT_A_MEMBER
 from goqueue.client.consumer.options import ConsumerOptions
-from goqueue.client.consumer.polling import WAIT_MS, Polling
+from goqueue.client.consumer.polling import WAIT_MS, Asked, Polling
 from goqueue.client.consumer.run import Handle, Workers
+from goqueue.client.consumer.targets import LOOK_SECONDS, NOT_A_MEMBER, ONE_BROKER
 from goqueue.client.consumer.upkeep import Upkeep, check_refused
 from goqueue.client.protocol.exchange import Answer, Reply, decode
 from goqueue.client.protocol.leaving import Closes
@@ -67,6 +68,8 @@ class Consumer(Polling, Closes):
         self._pending: dict[int, list[Order]] = {}
         self._polls: dict[int, float] = {}
         """When the polls under way were sent, by their correlations."""
+        self._asked: dict[int, str] = {}
+        """Which nodes they were sent to."""
         self._is_idle = False
         """Whether the consuming thread has nothing to hand out and waits for more."""
         self._poll_error: GoQueueError | None = None
@@ -269,19 +272,33 @@ class Consumer(Polling, Closes):
 
     def _ask(self) -> None:
         """Keep polls under way as long as there is room for what they bring."""
-        should_poll = self._hold.has_room(self._options, polls=len(self._polls))
-        if not (should_poll or self._is_worth_settling()):
-            return
-        requests = self._requests(polls=should_poll)
-        if not requests:
-            return
+        # One broker gets one poll at a time; of several, each that has none.
+        for _ in range(self._hold.nodes):
+            should_poll = self._has_room(len(self._polls))
+            if not (should_poll or self._is_worth_settling()):
+                break
+            requests = self._requests(polls=should_poll)
+            if not requests:
+                break
+            self._send(requests)
+            if not requests[-1].is_poll:
+                break
+        cluster = self._targets.cluster
+        if cluster is not None and cluster.is_due(time.monotonic()):
+            self._in_loop(self._upkeep.refresh)
+
+    def _send(self, requests: list[Asked]) -> None:
         correlations: list[int] = []
         try:
-            correlations = self._channel.send([(one.operation, one.header) for one in requests])
+            correlations = self._channel.send(
+                [Request(one.operation, one.header, one.node) for one in requests]
+            )
             for correlation, asked in zip(correlations, requests, strict=True):
                 self._pending[correlation] = asked.orders
-            if should_poll:
+            if requests[-1].is_poll:
                 self._polls[correlations[-1]] = time.monotonic()
+                self._asked[correlations[-1]] = requests[-1].node
+                self._targets.begun(requests[-1].node)
         except BaseException:
             # Whoever interrupts us may well go on afterwards: nothing comes that nobody expects.
             if not (correlations and correlations[0] in self._pending):
@@ -307,7 +324,11 @@ class Consumer(Polling, Closes):
         timeout_s = WAIT_MS / SECOND_MS
         if deadline_s is not None:
             timeout_s = min(timeout_s, max(deadline_s - time.monotonic(), 0))
-        if not self._receive(timeout_s) and self._polls:
+        is_routed = self._targets.is_routed
+        if is_routed and len(self._polls) < self._hold.nodes:
+            # Some leaders rest, and are polled again soon.
+            timeout_s = min(timeout_s, LOOK_SECONDS)
+        if not self._receive(timeout_s) and self._polls and not is_routed:
             waited_s = time.monotonic() - min(self._polls.values())
             if waited_s > self._timeout_s + WAIT_MS / SECOND_MS:
                 self._forget_pending()
@@ -333,20 +354,30 @@ class Consumer(Polling, Closes):
         # Kept until it is taken: should that fail, it is sent again with all that is pending.
         orders = self._pending.get(correlation, [])
         asked_s = self._polls.get(correlation)
+        node = self._asked.get(correlation, ONE_BROKER)
         if isinstance(outcome, Answer):
             if asked_s is not None:
+                self._targets.went_well(node)
                 if self._take_polled(outcome, asked_s, orders):
                     self._in_loop(self._upkeep.nudge)
             elif orders:
                 self._hold.answered(orders, decode(outcome.header, Settled).parts)
         else:
-            self._take_error(orders, asked_s, outcome)
+            self._take_error(orders, asked_s, outcome, node)
         self._pending.pop(correlation, None)
-        self._polls.pop(correlation, None)
+        if self._polls.pop(correlation, None) is not None:
+            self._asked.pop(correlation, None)
+            self._targets.ended(node)
 
-    def _take_error(self, orders: list[Order], asked_s: float | None, error: GoQueueError) -> None:
+    def _take_error(
+        self, orders: list[Order], asked_s: float | None, error: GoQueueError, node: str
+    ) -> None:
         if orders:
             self._not_settled(orders, error)
+        if asked_s is not None and self._targets.takes(node, error, time.monotonic()):
+            if isinstance(error, NOT_A_MEMBER):
+                self._in_loop(self._upkeep.nudge)
+            return
         if asked_s is None or (orders and isinstance(error, UnsupportedError)):
             return
         if asked_s >= self._rejoined_s or not isinstance(error, NOT_A_MEMBER):
@@ -392,6 +423,8 @@ class Consumer(Polling, Closes):
         self._channel.close()
         pending, self._pending = self._pending, {}
         self._polls.clear()
+        self._asked.clear()
+        self._targets.forget()
         self._fail(list(pending.values()))
 
     def _fail(self, batches: list[list[Order]]) -> None:

@@ -17,6 +17,7 @@ from goqueue.base.units import SECOND_MS
 from goqueue.client.consumer.decode import Portion, offsets_of
 from goqueue.client.consumer.delivery import Delivery, Lease, Order, Verdict
 from goqueue.client.consumer.options import POLLS_MAX, ConsumerOptions, Refusal
+from goqueue.client.protocol.cluster_view import MOVED
 from goqueue.client.protocol.exchange import Answer, decode
 from goqueue.client.protocol.fetching import FETCH_BYTES
 from goqueue.wire.queue_calls import EXTEND, Polled, Settle, SettledPart
@@ -53,6 +54,8 @@ class Holdings:
         """Whether the next message of a key waits for the settlement of the one before."""
         self.polls_max = POLLS_MAX
         """Polls under way at once while messages flow."""
+        self.nodes = 1
+        """How many nodes are polled."""
         self.extends_handed = False
         """Whether messages that were handed out are kept, too (by ``run``)."""
         # Guards everything here but the sets of open messages, which acks change without it.
@@ -118,11 +121,13 @@ class Holdings:
         limit = self.poll_limit(options)
         wanted = self.buffered + (polls + 1) * limit
         is_wanted = wanted <= max(options.prefetch, limit)
-        return polls < (self.polls_max if self._is_flowing else 1) and is_wanted
+        most = (self.polls_max if self._is_flowing else 1) * self.nodes
+        return polls < most and is_wanted
 
     def poll_limit(self, options: ConsumerOptions) -> int:
         """Return how many messages to ask for: a share, while the others are on their way."""
-        return min(max(options.prefetch // self.polls_max, 1), POLL_MESSAGES_MAX)
+        share = options.prefetch // (self.polls_max * self.nodes)
+        return min(max(share, 1), POLL_MESSAGES_MAX)
 
     def next_portion(self, now_s: float) -> Portion | None:
         """Return messages to hand out: what is left of the current ones, or the next."""
@@ -225,7 +230,10 @@ class Holdings:
         with self._guard:
             self._landed(orders)
             for order, part in zip(orders, settled, strict=True):
-                if part.refused:
+                if part.refused and _has_moved(part):
+                    if not order.until_s:
+                        self._again.append(order._replace(is_repeated=True))
+                elif part.refused:
                     refusals += self._refusals(
                         order,
                         [
@@ -377,6 +385,12 @@ class Holdings:
         portion.lease.is_over = True
         portion.lease.open.clear()
         self._leases.pop(portion.lease.key, None)
+
+
+def _has_moved(part: SettledPart) -> bool:
+    """Return True if messages were refused by a node that does not lead their partition."""
+    failure = part.refused[0].failure
+    return isinstance(from_code(failure.code, failure.message), MOVED)
 
 
 def settlements(group: str, member: str, orders: list[Order]) -> list[tuple[Settle, list[Order]]]:

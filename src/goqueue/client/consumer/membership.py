@@ -1,7 +1,6 @@
 """Being a member of a group: joining, saying that one is there, giving partitions up, leaving."""
 
 from collections.abc import Iterable, Mapping
-from typing import Final
 
 from goqueue.base.errors import (
     GroupNotFoundError,
@@ -13,12 +12,10 @@ from goqueue.base.units import SECOND_MS
 from goqueue.client.aio.link import Link, call
 from goqueue.client.consumer.hold import Place
 from goqueue.client.consumer.options import ConsumerOptions
+from goqueue.client.consumer.targets import NOT_A_MEMBER
 from goqueue.client.protocol.exchange import ReplyHeader
 from goqueue.wire import calls, group_calls, queue_calls
 from goqueue.wire.packet import Operation
-
-NOT_A_MEMBER: Final = (UnknownMemberError, GroupNotFoundError, StaleGenerationError)
-"""After these a consumer joins again."""
 
 
 class Membership:

@@ -20,12 +20,13 @@ from goqueue.base.units import SECOND_MS
 from goqueue.client.aio.link import Link
 from goqueue.client.consumer.delivery import Order
 from goqueue.client.consumer.hold import Holdings, Place, settlements
-from goqueue.client.consumer.membership import NOT_A_MEMBER, Membership, places_of
+from goqueue.client.consumer.membership import Membership, places_of
 from goqueue.client.consumer.options import AUTO_ACK_INTERVAL_MS, ConsumerOptions, Refusal
+from goqueue.client.consumer.targets import NOT_A_MEMBER, PollTargets
 from goqueue.client.protocol.exchange import BACKOFF_SECONDS, BACKOFF_SECONDS_MAX, decode
 from goqueue.wire import group_calls
 from goqueue.wire.packet import Operation
-from goqueue.wire.queue_calls import Settled
+from goqueue.wire.queue_calls import Settle, Settled
 
 TICK_SECONDS_MIN: Final = 0.001
 FLUSH_SECONDS: Final = 0.002
@@ -44,6 +45,8 @@ class Upkeep:
     def __init__(self, link: Link, options: ConsumerOptions, *, timeout_s: float) -> None:
         self.hold = Holdings(options.on_refused, group=options.group)
         self.membership = Membership(link, options, timeout_s=timeout_s)
+        self.targets = PollTargets(link.cluster, options.group, timeout_s=timeout_s)
+        """Where messages are polled and settled."""
         self.pump: Callable[[], None] = lambda: None
         """Takes replies that wait while the consuming thread is busy."""
         self.failure: GoQueueError | None = None
@@ -176,15 +179,27 @@ class Upkeep:
             self.send(self.hold.collect())
 
     def send(self, orders: list[Order]) -> None:
-        """Send settlements."""
-        for header, batch in settlements(self._options.group, self.membership.member_id, orders):
-            task = asyncio.get_running_loop().create_task(self._send(header, batch))
-            self.sending.add(task)
-            task.add_done_callback(self.sending.discard)
+        """Send settlements, to the leader of each partition."""
+        homes, homeless = self.targets.homes_of(orders)
+        if homeless:
+            self.hold.failed(homeless)
+            self.refresh()
+        member = self.membership.member_id
+        for node, own in homes.items():
+            for header, batch in settlements(self._options.group, member, own):
+                task = asyncio.get_running_loop().create_task(self._send(node, header, batch))
+                self.sending.add(task)
+                task.add_done_callback(self.sending.discard)
 
-    async def _send(self, header: object, orders: list[Order]) -> None:
+    def refresh(self) -> None:
+        """Ask where leaders are, if that is due."""
+        cluster = self.targets.cluster
+        if cluster is not None and cluster.is_due(asyncio.get_running_loop().time()):
+            self._link.refresh_soon()
+
+    async def _send(self, node: str, header: Settle, orders: list[Order]) -> None:
         try:
-            answer = await self._link.request(Operation.SETTLE, header)  # type: ignore[arg-type]
+            answer = await self._link.at(node).request(Operation.SETTLE, header)
         except NOT_A_MEMBER as error:
             self.hold.failed(orders)
             self.nudge()
@@ -192,6 +207,8 @@ class Upkeep:
         except GoQueueError as error:
             self.hold.failed(orders, None if error.retryable else error)
             self._pause(error)
+            if self.targets.note(node, error, asyncio.get_running_loop().time()):
+                self.refresh()
         except BaseException:
             self.hold.failed(orders)
             raise

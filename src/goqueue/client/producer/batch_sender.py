@@ -7,6 +7,7 @@ again, in the same order with the same numbers, so the broker recognises what it
 
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 import pyarrow as pa
@@ -14,10 +15,13 @@ import pyarrow as pa
 from goqueue.base.errors import GoQueueError
 from goqueue.base.units import MiB
 from goqueue.client.blocking.link import BlockingLink
+from goqueue.client.blocking.routed_link import RoutedBlockingLink
 from goqueue.client.blocking.sender import BlockingSender
 from goqueue.client.producer.packing import cut_batch
 from goqueue.client.protocol.outbox import Batch
 from goqueue.client.protocol.outcome import Numbers, Outcome, Packed, Part
+from goqueue.client.protocol.routed_outbox import RoutedTxOutbox
+from goqueue.client.protocol.sending import TxSending
 from goqueue.client.protocol.tx_outbox import TxOutbox
 from goqueue.core.record.batch import PackedBatch
 from goqueue.core.record.stamp import REFUSED_OFFSET, ProducerStamp
@@ -60,7 +64,7 @@ class BatchSender:
 
     def __init__(
         self,
-        link: BlockingLink,
+        link: BlockingLink | RoutedBlockingLink,
         identity: calls.ProducerIdentity,
         *,
         transaction: calls.Transaction | None = None,
@@ -70,8 +74,12 @@ class BatchSender:
         self._number = 0 if transaction is None else transaction.number
         self._compression = compression
         self._timeout_s = timeout_ms / 1_000
-        self._outbox = _BatchOutbox(
-            acks="all", in_flight_max=IN_FLIGHT_MAX, on_settled=lambda _: None
+        most = IN_FLIGHT_MAX
+        make = partial(_BatchOutbox, acks="all", in_flight_max=most, on_settled=lambda _: None)
+        cluster = link.cluster
+        self._outbox: TxSending[_Rows]
+        self._outbox = (
+            make() if cluster is None else RoutedTxOutbox(cluster, make, in_flight_max=most)
         )
         self._outbox.identify(identity)
         self._sender = BlockingSender(link, self._outbox)

@@ -7,10 +7,12 @@ itself.
 
 import threading
 import time
+from functools import partial
 
 from goqueue.base.errors import GoQueueError
 from goqueue.client.blocking.brief import brief
 from goqueue.client.blocking.link import BlockingLink
+from goqueue.client.blocking.routed_link import RoutedBlockingLink
 from goqueue.client.blocking.sender import BlockingSender
 from goqueue.client.producer.options import ProducerOptions
 from goqueue.client.producer.packing import Packing
@@ -20,6 +22,8 @@ from goqueue.client.producer.sizes import size_of
 from goqueue.client.producer.special import PublishFields, extra_of, special_of
 from goqueue.client.protocol.outbox import Batch, Outbox
 from goqueue.client.protocol.outcome import Place
+from goqueue.client.protocol.routed_outbox import RoutedOutbox
+from goqueue.client.protocol.sending import Sending
 
 
 class Publisher:
@@ -27,7 +31,7 @@ class Publisher:
 
     def __init__(
         self,
-        link: BlockingLink,
+        link: BlockingLink | RoutedBlockingLink,
         topic: str,
         *,
         partitions: int,
@@ -37,7 +41,13 @@ class Publisher:
         self._options = options
         self._link = link
         self._packing = Packing(partitions, None, turn=time.monotonic_ns() % partitions)
-        outbox = Outbox[Single](acks=options.acks, in_flight_max=1, on_settled=lambda _: None)
+        make = partial(
+            Outbox[Single], acks=options.acks, in_flight_max=1, on_settled=lambda _: None
+        )
+        cluster = link.cluster
+        outbox: Sending[Single]
+        outbox = make() if cluster is None else RoutedOutbox(cluster, make, in_flight_max=1)
+        self._is_routed = cluster is not None
         self._sender = BlockingSender(link, outbox, is_limited=True)
         self._number = 0
         # Held by the thread whose turn it is; only who closes waits for it.
@@ -82,6 +92,9 @@ class Publisher:
         deadline = time.monotonic() + self._options.delivery_timeout_ms / 1_000
         # One request at a time: when there is room for the next, this one is settled.
         self._sender.submit([Batch(single, single.part, number=self._number, deadline=deadline)])
+        if self._is_routed:
+            # There is room for one at each node.
+            self._sender.flush()
         try:
             return single.result()
         except GoQueueError as error:

@@ -151,7 +151,7 @@ class ClusterView:
     def take(self, reply: ClusterMetadata, now_s: float, *, of: str) -> None:
         """Take the answer of a node; one that knows less than we do changes nothing."""
         known = self._known
-        self._suspects.pop(of, None)
+        self._suspects = {one: until for one, until in self._suspects.items() if one != of}
         if not reply.cluster_id:
             raise InvalidRequestError(f"{of} is a broker by itself, not a node of a cluster")
         if known.cluster_id and known.cluster_id != reply.cluster_id:
@@ -191,7 +191,8 @@ class ClusterView:
 
     def suspect(self, node: str, now_s: float) -> None:
         """Take note that a node does not answer: it may be gone, and others know."""
-        self._suspects[node] = now_s + SUSPECT_SECONDS
+        # A new dict: other threads may be looking at the old one.
+        self._suspects = {**self._suspects, node: now_s + SUSPECT_SECONDS}
         self._is_stale = True
         for asked, coordinator in list(self._coordinators.items()):
             if coordinator == node:

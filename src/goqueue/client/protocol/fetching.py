@@ -111,6 +111,8 @@ class Fetching:
         self._end: dict[int, int | None] = {}
         self.in_place = False
         """Whether the broker may say where frames lie instead of sending them."""
+        self.follows_leaders = False
+        """Whether partitions may move to other nodes while they are read."""
         self.moved: dict[int, GoQueueError] = {}
         """Partitions another node leads by now, and what was said; they are where they were."""
 
@@ -270,7 +272,7 @@ class Fetching:
     def _after_failure(self, part: calls.FetchedPart, failure: calls.Failure, start: int) -> int:
         """Return where to go on in a partition that was not read, or raise."""
         error = from_code(failure.code, failure.message)
-        if isinstance(error, MOVED):
+        if self.follows_leaders and isinstance(error, MOVED):
             self.moved[part.partition] = error
             return start
         if not isinstance(error, OffsetOutOfRangeError):

@@ -42,6 +42,7 @@ class RoutedFetching:
     ) -> None:
         self._topic = topic
         self._fetching = fetching
+        fetching.follows_leaders = True
         self._view = view
         self._timeout_s = timeout_s
         self._asked: dict[str, frozenset[int]] = {}
