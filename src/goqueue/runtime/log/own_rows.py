@@ -5,7 +5,10 @@ from collections.abc import Sequence
 from goqueue.base.errors import CorruptFrameError
 from goqueue.base.ids import Offset
 from goqueue.base.limits import FRAME_BYTES_MAX
-from goqueue.core.record.frame import encode_frame
+from goqueue.core.record.check import CheckedFrame
+from goqueue.core.record.frame import encode_frame, read_header
+from goqueue.core.record.hole import encode_holes
+from goqueue.core.record.stamp import NO_STAMP
 from goqueue.runtime.log.partition import Partition
 from goqueue.runtime.machine import unawaited
 
@@ -38,3 +41,24 @@ def append_own(
     if is_full:
         # Its failure is the partition's, which every later append is told.
         unawaited(partition.begin_roll())
+
+
+def append_rowless(partition: Partition, frames: Sequence[CheckedFrame]) -> Offset:
+    """Append frames without messages and an empty offset behind them; return that.
+
+    Replicas copy a log by its offsets, and an ack waits for one. The sequence numbers that such
+    frames stand for would otherwise be lost with the leader.
+    """
+    offset = partition.log.end_offset
+    (hole,) = [raw for _, _, raw in encode_holes(offset, Offset(offset + 1))]
+    empty = CheckedFrame(
+        header=read_header(hole),
+        frame=hole,
+        rows=1,
+        stamp=NO_STAMP,
+        sequence_count=0,
+        first_timestamp_us=0,
+    )
+    partition.append([*frames, empty])
+    partition.queue.empty.add(offset)
+    return offset

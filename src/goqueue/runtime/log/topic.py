@@ -38,6 +38,7 @@ from goqueue.runtime.log.delayed_room import check_delayed, count_delayed
 from goqueue.runtime.log.draft_shares import publish_drafts
 from goqueue.runtime.log.forwarded_topic import ForwardedTopic
 from goqueue.runtime.log.left_out import LeftOut, new_rows, repeated_rows
+from goqueue.runtime.log.own_rows import append_rowless
 from goqueue.runtime.log.partition import Partition
 from goqueue.runtime.log.places import known_rows
 from goqueue.runtime.log.producer_ids import ProducerIds
@@ -349,8 +350,10 @@ class Topic:
         )
         check_delayed(self.record.name, self.partitions, frames, self.delayed_max)
         # Repeats alone are written only to remember the sequence of their producer.
-        is_written = frames[0].stamp.is_idempotent or sum(frame.rows for frame in frames) > 0
-        base = target.append(frames) if is_written else target.log.end_offset
+        is_rowless = not any(frame.rows for frame in frames)
+        is_written = not is_rowless or frames[0].stamp.is_idempotent
+        append = append_rowless if is_rowless and self._is_clustered else Partition.append
+        base = append(target, frames) if is_written else target.log.end_offset
         self.remember(fresh)
         left_out = (
             Repeat(repeat.row + len(known), repeat.partition, repeat.offset)
