@@ -117,6 +117,10 @@ class EtcdFleet:
         link.is_dead = True
         await self.stop(peer)
 
+    async def advance(self, seconds: float) -> None:
+        """Let virtual time go on."""
+        await asyncio.sleep(seconds)
+
     async def leader(self) -> PeerId:
         """Wait until a node leads that all nodes that can be reached agree upon."""
         while True:

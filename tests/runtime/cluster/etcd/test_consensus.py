@@ -62,7 +62,7 @@ def test_a_write_without_an_answer_counts_once(seed: int) -> None:
         chance = fleet.random.choice
         fleet.etcd.faults = EtcdFaults(unanswered=chance((1.0, 0.0)), lost=chance((1.0, 0.0)))
         waiting = asyncio.create_task(node.propose(b"once"))
-        await asyncio.sleep(0.8)
+        await fleet.advance(0.8)
         fleet.etcd.faults = EtcdFaults()
         outcome = await waiting
 
@@ -116,7 +116,7 @@ def test_a_node_without_a_lease_knows_of_no_leader() -> None:
     async def scenario(fleet: EtcdFleet) -> None:
         leader = await fleet.leader()
         fleet.cut_off = set(fleet.founders)
-        await asyncio.sleep(3)
+        await fleet.advance(3)
 
         assert all(fleet.node(peer).leading.leader is None for peer in fleet.running)
         with pytest.raises(NotLeaderError):
@@ -138,7 +138,7 @@ def test_a_log_that_has_grown_is_replaced_by_a_snapshot() -> None:
         words = [b"%d" % at + b"x" * 30_000 for at in range(60)]
         for word in words:
             await leader.propose(word)
-        await asyncio.sleep(1)
+        await fleet.advance(1)
         (record,) = fleet.etcd.model.range(ReadKeys(KEYS.snapshot)).items
         chunks = fleet.etcd.model.range(ReadKeys(*KEYS.chunks_before(10**9))).items
         assert b'"index":60' in record.value
@@ -168,7 +168,7 @@ def test_a_watch_behind_a_compaction_reads_snapshot_and_log() -> None:
                 await fleet.node(leader).propose(words[-1])
             fleet.etcd.model.compact(fleet.etcd.model.revision)
             fleet.cut_off = set()
-            await asyncio.sleep(5)
+            await fleet.advance(5)
 
             assert fleet.words(late) == words
         assert fleet.places[late].machine.restored > 1
@@ -187,7 +187,7 @@ def test_a_watch_that_shows_nothing_is_replaced() -> None:
         await asyncio.sleep(0.1)
         assert fleet.words(other) == []
         fleet.etcd.faults = EtcdFaults()
-        await asyncio.sleep(7)
+        await fleet.advance(7)
 
         assert fleet.words(other) == [b"unseen"]
 
@@ -278,7 +278,7 @@ def test_an_etcd_that_has_less_than_it_had_is_left() -> None:
         fleet.etcd.do(lambda: model.txn((), [DeleteKeys(b"goqueue/", b"goqueue0")]))
         model.compact(model.revision)
         fleet.cut_off = set()
-        await asyncio.sleep(5)
+        await fleet.advance(5)
         for peer in fleet.running:
             assert isinstance(fleet.node(peer).failure, DataLossError)
             with pytest.raises(DataLossError):
@@ -307,3 +307,23 @@ def test_a_node_that_may_not_found_a_cluster_waits_for_one() -> None:
         assert fleet.words(PeerId(4)) == [b"founded"]
 
     run_etcd_fleet(scenario)
+
+
+@pytest.mark.parametrize("seed", range(1, 11))
+def test_a_handover_leaves_no_gap(seed: int) -> None:
+    """There is a leader at all times, and the handover takes some round trips."""
+
+    async def scenario(fleet: EtcdFleet) -> None:
+        old = await fleet.leader()
+        new = next(peer for peer in fleet.running if peer != old)
+        begun = fleet.simulation.loop.time()
+        await fleet.node(old).transfer(new)
+
+        assert fleet.simulation.loop.time() - begun < 0.1
+        await fleet.agree()
+        assert await fleet.leader() == new
+        for peer in fleet.running:
+            known = [one.leader for one in fleet.places[peer].machine.leaders]
+            assert known == [old, new]
+
+    run_etcd_fleet(scenario, seed=seed)

@@ -243,7 +243,7 @@ class EtcdConsensus:
                     await asyncio.sleep(PAUSE_SECONDS)
 
     async def _hand_over(self, peer: PeerId, term: int) -> None:
-        node_key, leader_key = self._keys.node(peer), self._keys.leader
+        turned, node_key, leader_key = self._turned, self._keys.node(peer), self._keys.leader
         found = (await self._etcd.range(ReadKeys(node_key))).items
         if found:
             lease = decode_node(found[0].value).lease
@@ -252,7 +252,7 @@ class EtcdConsensus:
             await self._etcd.txn(conditions, [PutKey(leader_key, record, lease)])
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CAMPAIGN_SECONDS):
-                await self._turn()
+                await turned.wait()
 
     @contextlib.asynccontextmanager
     async def _deadline(self) -> AsyncIterator[None]:
