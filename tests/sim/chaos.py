@@ -107,7 +107,9 @@ class Chaos:
         self._broker.disk.make_room()
 
     async def _fail_sync(self) -> None:
-        glob = self._chance.choice(("logs/orders/*", "logs/accounts/*", "logs/__*", "*"))
+        beside = ("state/orders/*",) if self._broker.is_beside else ()
+        globs = ("logs/orders/*", "logs/accounts/*", "logs/__*", "*", *beside)
+        glob = self._chance.choice(globs)
         self._broker.disk.fail_sync(glob)
         await asyncio.sleep(self._chance.uniform(0.1, 1))
         self._broker.disk.heal()
@@ -118,7 +120,7 @@ class Chaos:
 
     async def _move_state(self) -> None:
         """Unload some state partitions and load them again, or die in between."""
-        known = self._broker.broker.coordinators.partitions()
+        known = self._broker.places()
         moved = self._chance.sample(known, self._chance.choice((1, 10, len(known))))
         for place in moved:
             await self._broker.unload(*place)

@@ -133,7 +133,7 @@ class Mover(Chaos):
     async def run(self, faults: int) -> None:
         """Move each by itself, then all at once."""
         for _ in range(faults):
-            places = self._broker.broker.coordinators.partitions()
+            places = self._broker.places()
             self._chance.shuffle(places)
             for place in places:
                 await self._broker.unload(*place)
@@ -154,8 +154,8 @@ class Mover(Chaos):
 class MovingScenario(Scenario):
     """Everything that has state, and a broker that holds none of it for long."""
 
-    def __init__(self, seed: int, *, rounds: int = ROUNDS) -> None:
-        super().__init__(seed, faults=rounds)
+    def __init__(self, seed: int, *, rounds: int = ROUNDS, is_beside: bool = False) -> None:
+        super().__init__(seed, faults=rounds, is_beside=is_beside)
         history, chance = self.history, self.simulation.chance
         self._consumers = [
             Consumer(f"{group}-{number}", history, chance, group, GROUPS[group])

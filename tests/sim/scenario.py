@@ -38,11 +38,13 @@ GROUPS: dict[str, dict[str, object]] = {
 class Scenario:
     """One run: what happened, and whether every promise held."""
 
-    def __init__(self, seed: int, *, faults: int = FAULTS) -> None:
+    def __init__(self, seed: int, *, faults: int = FAULTS, is_beside: bool | None = None) -> None:
         self.simulation = Simulation(seed)
+        # A choice of its own: the rest of a seed stays as it is.
+        beside = bool(Random(seed).getrandbits(1)) if is_beside is None else is_beside
         self.history = History()
         self._faults = faults
-        self._broker = SimBroker(self.simulation)
+        self._broker = SimBroker(self.simulation, is_beside=beside)
         chance = self.simulation.chance
         self._groups = chance.sample(sorted(GROUPS), chance.choice((1, 1, 2)))
         self._consumers = [

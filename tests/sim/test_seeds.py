@@ -30,10 +30,14 @@ def test_a_seed_gives_one_trace() -> None:
     assert len(traces) == 1
 
 
+@pytest.mark.parametrize("is_beside", [False, True])
 @pytest.mark.parametrize("seed", [1, 2, 3, 14])
-def test_nothing_is_lost_where_state_comes_and_goes(seed: int) -> None:
-    """Every state partition is unloaded and loaded several times, while all of them are in use."""
-    MovingScenario(seed).run()
+def test_nothing_is_lost_where_state_comes_and_goes(seed: int, *, is_beside: bool) -> None:
+    """Every state partition is unloaded and loaded several times, while all of them are in use.
+
+    So is what lies beside partitions, where ledgers do.
+    """
+    MovingScenario(seed, is_beside=is_beside).run()
 
 
 @pytest.mark.parametrize("grace", [0, 2, 30])

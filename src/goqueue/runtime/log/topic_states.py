@@ -39,7 +39,7 @@ class TopicStates:
         self._logs = dict(known)
         self._build = build
         self.on_made: Callable[[Partition], None] = _nothing
-        """Is told of each log when it is made, before anything is written to it."""
+        """Is told of each log that a leader makes, before anything is written to it."""
 
     def __repr__(self) -> str:
         return f"<TopicStates: {len(self._logs)} logs>"
@@ -59,10 +59,17 @@ class TopicStates:
         known = self._logs.get(PartitionId(number))
         if known is not None:
             return known
-        assert self._build is not None, "this broker keeps state beside partitions"
-        made = self._logs[PartitionId(number)] = self._build(PartitionId(number))
+        made = self.open(number)
         self.on_made(made)
         return made
+
+    def open(self, number: int) -> Partition:
+        """Do the same and tell nobody: for a follower whose leader has made one."""
+        known = self._logs.get(PartitionId(number))
+        if known is None:
+            assert self._build is not None, "this broker keeps state beside partitions"
+            known = self._logs[PartitionId(number)] = self._build(PartitionId(number))
+        return known
 
 
 def _nothing(_: Partition) -> None:

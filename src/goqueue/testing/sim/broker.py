@@ -4,6 +4,8 @@ from collections.abc import Callable
 from random import Random
 from typing import Final
 
+from goqueue.base.ids import PartitionId, TopicName, TopicPartition
+from goqueue.base.names import is_internal
 from goqueue.config.model import BrokerConfig
 from goqueue.runtime.broker import Broker
 from goqueue.service.service import Service
@@ -33,12 +35,20 @@ class SimPool:
 class SimBroker:
     """One data directory and the processes that serve it, one after the other."""
 
-    def __init__(self, simulation: Simulation, config: BrokerConfig | None = None) -> None:
+    def __init__(
+        self,
+        simulation: Simulation,
+        config: BrokerConfig | None = None,
+        *,
+        is_beside: bool = False,
+    ) -> None:
         self.disk = MemoryDisk()
         self.lives = 0
         """How many processes have served the directory."""
         self._simulation = simulation
         self._config = config or BrokerConfig()
+        self.is_beside = is_beside
+        """Whether ledgers are kept beside their partitions, as in a cluster."""
         self._host: Host | None = None
         self._broker: Broker | None = None
         self._server: NativeServer | None = None
@@ -77,15 +87,25 @@ class SimBroker:
         await self._host.run(self._end())
         self.kill()
 
+    def places(self) -> list[tuple[str, int]]:
+        """Return all whose state comes and goes: state partitions, and those it lies beside."""
+        found = self.broker.coordinators.partitions()
+        for name, topic in sorted(self.broker.topics.items()) if self.is_beside else ():
+            if not is_internal(name):
+                found += [(name, number) for number in range(len(topic.partitions))]
+        return found
+
     async def unload(self, topic: str, partition: int) -> None:
-        """Take a state partition from the process."""
+        """Take the state of a partition from the process."""
         assert self._host is not None, "started"
-        await self._host.run(self.broker.coordinators.unload(topic, partition))
+        place = TopicPartition(TopicName(topic), PartitionId(partition))
+        await self._host.run(self.broker.coordinators.lose(place))
 
     async def load(self, topic: str, partition: int) -> None:
-        """Give a state partition to the process again."""
+        """Give the state of a partition to the process again."""
         assert self._host is not None, "started"
-        await self._host.run(self.broker.coordinators.load(topic, partition))
+        place = TopicPartition(TopicName(topic), PartitionId(partition))
+        await self._host.run(self.broker.coordinators.gain(place))
 
     def kill(self) -> None:
         """Kill the process; what it wrote stays in the system's cache."""
@@ -105,7 +125,7 @@ class SimBroker:
 
     async def _serve(self) -> None:
         pool = SimPool(self._simulation)
-        broker = Broker(self._config, self.disk, sync_pool=pool)
+        broker = Broker(self._config, self.disk, sync_pool=pool, is_beside=self.is_beside)
         await broker.start()
         server = NativeServer(Service(broker))
         await server.start(ADDRESS)
