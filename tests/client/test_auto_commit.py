@@ -59,7 +59,7 @@ def test_asks_again_when_everything_was_handed_out(
     send = SocketChannel.send
 
     def noting(channel: SocketChannel, requests: list[Request]) -> list[int]:
-        polls.extend(one[0] for one in requests if one[0] is Operation.POLL)
+        polls.extend(one.operation for one in requests if one.operation is Operation.POLL)
         return send(channel, requests)
 
     monkeypatch.setattr(SocketChannel, "send", noting)

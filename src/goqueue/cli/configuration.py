@@ -15,7 +15,7 @@ from goqueue.cli.session import (
     Session,
     add_common_options,
     command,
-    native_address,
+    native_addresses,
     read_timeout_ms,
 )
 from goqueue.config.explain import explain
@@ -160,7 +160,7 @@ def set_context(
     key = _read_key(api_key, api_key_file)
     old = contexts.targets.get(name, Target())
     new = Target(
-        server=native_address(server) if server is not None else old.server,
+        server=native_addresses(server) if server is not None else old.server,
         api_key=key if key is not None else old.api_key,
         timeout=timeout if timeout is not None else old.timeout,
     )

@@ -81,8 +81,8 @@ class Session:
 
     @property
     def address(self) -> str:
-        """``host:port`` of the broker to ask."""
-        return native_address(self._server())
+        """``host:port`` of the broker to ask, or of nodes of a cluster, with commas between."""
+        return native_addresses(self._server())
 
     @property
     def asked_address(self) -> str | None:
@@ -158,8 +158,22 @@ class Session:
         return self._program == ADMIN_PROGRAM
 
 
-def knock(address: str, seconds: float) -> None:
+def knock(addresses: str, seconds: float) -> None:
     """Find out at once whether anybody listens: a client would keep trying until its timeout."""
+    failures: list[ConnectionLostError] = []
+    for address in addresses.split(","):
+        try:
+            _knock(address, seconds)
+        except ConnectionLostError as error:
+            failures.append(error)
+        else:
+            return
+    if len(failures) == 1:
+        raise failures[0]
+    raise ConnectionLostError("; ".join(error.message for error in failures))
+
+
+def _knock(address: str, seconds: float) -> None:
     target = parse_address(address)
     try:
         socket.create_connection(target, timeout=seconds).close()
@@ -168,6 +182,11 @@ def knock(address: str, seconds: float) -> None:
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise ConnectionLostError(f"cannot reach a broker at {address}: {reason}") from error
+
+
+def native_addresses(servers: str) -> str:
+    """Return ``host:port``, or several with commas between, of servers as people write them."""
+    return ",".join(native_address(server.strip()) for server in servers.split(","))
 
 
 def native_address(server: str) -> str:
@@ -217,7 +236,7 @@ _SERVER: Final = Annotated[
     typer.Option(
         "-s",
         "--server",
-        help="Broker to ask, host:port; also GOQUEUE_SERVER.",
+        help="Broker to ask, host:port, or nodes of a cluster a:7070,b:7070; also GOQUEUE_SERVER.",
         rich_help_panel=_PANEL,
     ),
 ]

@@ -89,7 +89,7 @@ def test_names_are_known_in_any_case() -> None:
 
     assert options.topics == ("orders", "payments")
     assert options.start == {"orders": {0: 23, 1: EARLIEST, 2: LATEST}}
-    assert options.connection.servers == "broker:7171"
+    assert options.connection.servers == "broker:7171,other:7171"
     assert options.rows_per_task_max == 10
 
 

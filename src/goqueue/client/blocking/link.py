@@ -25,6 +25,7 @@ from goqueue.client.protocol.exchange import (
     Exchange,
     Reply,
     UnreachableError,
+    decode,
     hello,
     parse_address,
 )
@@ -72,6 +73,7 @@ class BlockingLink:
         self._socket: socket.socket | None = None
         self._exchange = Exchange(self._where)
         self._arrived: deque[Reply] = deque()
+        self._features: Sequence[str] = ()
 
     def __repr__(self) -> str:
         return f"<BlockingLink {self._where}>"
@@ -94,6 +96,12 @@ class BlockingLink:
     def is_local(self) -> bool:
         """Whether the broker is on this machine, as far as can be seen from a connection."""
         return self._socket is not None and is_local(self._socket)
+
+    def learn_features(self) -> Sequence[str]:
+        """Connect if that has not been done; return what the broker can do beyond the protocol."""
+        if self._socket is None:
+            self._connect()
+        return self._features
 
     def limit(self, seconds: float) -> None:
         """Wait no longer than this for what is asked from now on, nor than is usual."""
@@ -222,7 +230,8 @@ class BlockingLink:
         self._arrived.clear()
         self._socket = connection
         try:
-            self.request(Operation.HELLO, hello(self._api_key))
+            answer = self.request(Operation.HELLO, hello(self._api_key))
+            self._features = decode(answer.header, calls.HelloReply).features
         except BaseException:
             self.close()
             raise

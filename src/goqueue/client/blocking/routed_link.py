@@ -4,6 +4,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
+import msgspec
+
 from goqueue.base.errors import (
     ConnectionLostError,
     GoQueueError,
@@ -196,6 +198,31 @@ class RoutedBlockingLink:
         if not given and nothing is not None:
             raise nothing
         return plan.merge(header, given)
+
+    def wait(self, header: calls.Fetch) -> None:
+        """Return when a leader has something of what a request names, or its time is over."""
+        if self.cluster.is_due(time.monotonic()):
+            self.refresh()
+        leaders: dict[str, list[calls.FetchPart]] = {}
+        for part in header.parts:
+            leader = self.cluster.need_leader(header.topic, part.partition)
+            leaders.setdefault(leader, []).append(part)
+        until_s = time.monotonic() + header.wait_ms / 1_000
+        for node, parts in leaders.items():
+            self.send_to(node, Operation.FETCH, msgspec.structs.replace(header, parts=parts))
+        try:
+            for _ in leaders:
+                reply = self.receive_within(until_s - time.monotonic())
+                if reply is None:
+                    return
+                if isinstance(reply.outcome, GoQueueError):
+                    self.cluster.mark_stale()
+                elif any(part.size for part in decode(reply.outcome.header, calls.Fetched).parts):
+                    return
+            time.sleep(max(until_s - time.monotonic(), 0))
+        finally:
+            # Other replies may still come, and are nobody's.
+            self._nodes.close()
 
     # The view.
 

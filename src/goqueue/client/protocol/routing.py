@@ -83,6 +83,10 @@ def _first_part(header: Any) -> Route:  # noqa: ANN401
     return ToLeader(header.topic, header.parts[0].partition)
 
 
+def _held(header: Any) -> Route:  # noqa: ANN401
+    return ToLeader(header.parts[0].topic, header.parts[0].partition)
+
+
 def _delayed(header: Any) -> Route:  # noqa: ANN401
     return ToLeader(header.topic, header.partition)
 
@@ -103,9 +107,10 @@ _ROUTES: Final[Mapping[Op, Callable[[Any], Route]]] = {
     ),
     **dict.fromkeys((Op.TX_INIT, Op.TX_DESCRIBE, Op.TX_ABORT), _transaction),
     **dict.fromkeys(
-        (Op.TX_BEGIN, Op.TX_HOLD, Op.TX_OFFSETS, Op.TX_DETACH, Op.TX_ADOPT, Op.TX_END,
-         Op.TX_HEARTBEAT), _producer,
+        (Op.TX_BEGIN, Op.TX_OFFSETS, Op.TX_DETACH, Op.TX_ADOPT, Op.TX_END, Op.TX_HEARTBEAT),
+        _producer,
     ),
+    Op.TX_HOLD: _held,
     **dict.fromkeys(
         (Op.REGISTER_SCHEMA, Op.DESCRIBE_SCHEMA, Op.LIST_SUBJECTS, Op.CHECK_SCHEMA,
          Op.DELETE_SCHEMA, Op.CONFIGURE_SCHEMAS, Op.VALIDATE_VALUES), _schema,

@@ -29,12 +29,13 @@ class Holds:
         message.lease.hold(message.offset)
         self._leases.setdefault(message.lease, []).append(message.offset)
 
-    def requests(self) -> Iterator[tuple[str, list[SettlePart]]]:
-        """Yield what to ask for, by group."""
-        groups: dict[str, list[SettlePart]] = {}
+    def requests(self, *, is_apart: bool = False) -> Iterator[tuple[str, list[SettlePart]]]:
+        """Yield what to ask for, by group; apart, by partition, too: each has its own leader."""
+        groups: dict[tuple[str, str, int], list[SettlePart]] = {}
         for lease, offsets in self._leases.items():
-            groups.setdefault(lease.group, []).append(lease.part(ACK, sorted(offsets)))
-        for group, parts in groups.items():
+            place = (lease.topic, lease.partition) if is_apart else ("", 0)
+            groups.setdefault((lease.group, *place), []).append(lease.part(ACK, sorted(offsets)))
+        for (group, _, _), parts in groups.items():
             for first in range(0, len(parts), PARTS_MAX):
                 yield group, parts[first : first + PARTS_MAX]
 

@@ -230,12 +230,14 @@ class TxSession:
         """Publish what is gathered, settle what was acked, and commit; or abort and raise why."""
         self._check_open(number)
         header = tx_calls.TxEnd(self._who(), is_commit=True, token=token)
+        # In a cluster the coordinator does not have the messages: it decides when all are there.
+        is_alone = self._link.cluster is None
         async with self._abort_on_error(holds):
-            is_ended = not (holds or offsets) and await self._end_with_last(token)
+            is_ended = is_alone and not (holds or offsets) and await self._end_with_last(token)
             if not is_ended:
                 await self._shut_all()
                 await self._settle(holds, offsets)
-                is_ended = await self._end_at_once(header)
+                is_ended = is_alone and await self._end_at_once(header)
             if not is_ended:
                 await self._flush()
         try:
@@ -371,7 +373,7 @@ class TxSession:
 
     async def _settle(self, holds: Holds, offsets: Offsets) -> None:
         who = self._who()
-        for group, parts in holds.requests():
+        for group, parts in holds.requests(is_apart=self._link.cluster is not None):
             header = tx_calls.TxHold(who, group, parts)
             # Not repeated: what is held already would be refused the second time.
             reply = await self._once(Operation.TX_HOLD, header, queue_calls.Settled)

@@ -13,18 +13,28 @@ from typing import Final, TypeVar
 from goqueue.base.errors import (
     ConnectionLostError,
     DataLossError,
+    DeadlineExceededError,
+    InvalidRequestError,
     TopicExistsError,
     TopicNotFoundError,
 )
 from goqueue.client.blocking.chunks import ChunkSource
 from goqueue.client.blocking.link import BlockingLink
+from goqueue.client.blocking.node_links import CONNECT_SECONDS_MAX
+from goqueue.client.blocking.routed_chunks import RoutedChunkSource
+from goqueue.client.blocking.routed_link import RoutedBlockingLink
 from goqueue.client.protocol.chunk import Chunk
+from goqueue.client.protocol.cluster_view import ClusterView
 from goqueue.client.protocol.exchange import BACKOFF_SECONDS, BACKOFF_SECONDS_MAX, decode
 from goqueue.client.protocol.fetching import ReadOptions
 from goqueue.spark.connector.options import Connection
 from goqueue.spark.connector.planning import OffsetRange
 from goqueue.wire import calls
+from goqueue.wire.metadata_calls import CLUSTER
 from goqueue.wire.packet import Operation
+
+NativeLink = BlockingLink | RoutedBlockingLink
+"""A connection to a broker, or several to the nodes of a cluster."""
 
 IDLE_LINKS_MAX: Final = 4
 """Connections a process keeps for its next tasks."""
@@ -37,7 +47,7 @@ class LinkPool:
     """Connections that nobody uses at the moment, by where they lead."""
 
     def __init__(self) -> None:
-        self._idle: dict[Connection, list[BlockingLink]] = {}
+        self._idle: dict[Connection, list[NativeLink]] = {}
         # Guards the lists between threads of one worker.
         self._guard = threading.Lock()
 
@@ -45,11 +55,13 @@ class LinkPool:
         return f"<LinkPool with {sum(map(len, self._idle.values()))} idle>"
 
     @contextmanager
-    def link(self, connection: Connection) -> Iterator[BlockingLink]:
+    def link(self, connection: Connection) -> Iterator[NativeLink]:
         """Lend a link; one that was used without trouble is kept for the next."""
         with self._guard:
             idle = self._idle.setdefault(connection, [])
-            link = idle.pop() if idle else open_link(connection)
+            link = idle.pop() if idle else None
+        if link is None:
+            link = open_link(connection)
         try:
             yield link
         except BaseException:
@@ -75,11 +87,28 @@ POOL: Final = LinkPool()
 atexit.register(POOL.close)
 
 
-def open_link(connection: Connection) -> BlockingLink:
-    """Make a link; it connects when it is first used."""
-    return BlockingLink(
-        connection.servers, timeout_s=connection.timeout_ms / 1_000, api_key=connection.api_key
-    )
+def open_link(connection: Connection) -> NativeLink:
+    """Make a link to a broker, or to the cluster of the first node that answers.
+
+    What cannot be reached at present is tried again when the link is used.
+    """
+    servers = connection.servers.split(",")
+    timeout_s, api_key = connection.timeout_ms / 1_000, connection.api_key
+    seconds = timeout_s if len(servers) == 1 else min(timeout_s, CONNECT_SECONDS_MAX)
+    for server in servers:
+        link = BlockingLink(server, timeout_s=seconds, api_key=api_key)
+        with suppress(ConnectionLostError, DeadlineExceededError):
+            if CLUSTER in link.learn_features():
+                link.close()
+                break
+            if len(servers) > 1:
+                link.close()
+                raise InvalidRequestError(
+                    f"servers: {server} is a broker by itself, in no cluster; name it alone"
+                )
+        if len(servers) == 1:
+            return link
+    return RoutedBlockingLink(ClusterView(servers), timeout_s=timeout_s, api_key=api_key)
 
 
 class Broker:
@@ -129,7 +158,15 @@ class Broker:
         """Return when a partition has something behind its end, or when the time is over."""
         parts = [calls.FetchPart(partition, offset) for partition, offset in ends.items()]
         header = calls.Fetch(topic, 1, wait_ms, parts, show_delayed=True)
-        self.ask(Operation.FETCH, header, calls.Fetched)
+
+        def attempt() -> None:
+            with POOL.link(self._connection) as link:
+                if isinstance(link, RoutedBlockingLink):
+                    link.wait(header)
+                else:
+                    link.request(Operation.FETCH, header)
+
+        insist(attempt, timeout_ms=self._connection.timeout_ms)
 
     def ask(self, operation: Operation, header: calls.Call, kind: type[Header]) -> Header:
         """Make a call that may safely be made twice."""
@@ -166,7 +203,11 @@ class Broker:
         )
         timeout_s = self._connection.timeout_ms / 1_000
         with POOL.link(self._connection) as link:
-            source = ChunkSource(link, timeout_s=timeout_s)
+            source = (
+                RoutedChunkSource(link, timeout_s=timeout_s)
+                if isinstance(link, RoutedBlockingLink)
+                else ChunkSource(link, timeout_s=timeout_s)
+            )
             try:
                 yield from source.chunks(wanted.topic, options)
             except DataLossError as error:

@@ -14,7 +14,7 @@ from goqueue.base.errors import GoQueueError, InvalidRequestError
 from goqueue.base.limits import NAME_CHARACTERS_MAX, PARTITIONS_MAX, TX_TIMEOUT_MS_MAX
 from goqueue.base.names import check_name
 from goqueue.base.units import SECOND_MS
-from goqueue.client.protocol.exchange import parse_address
+from goqueue.client.protocol.exchange import parse_addresses
 from goqueue.spark.connector.option_places import (
     EARLIEST,
     LATEST,
@@ -337,9 +337,7 @@ def _directory(text: str) -> str | None:
 
 
 def _servers(text: str) -> str:
-    address = text.split(",", maxsplit=1)[0].strip()
-    parse_address(address)
-    return address
+    return ",".join(parse_addresses(text))
 
 
 def _natural(text: str) -> int | None:
