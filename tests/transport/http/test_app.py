@@ -54,7 +54,7 @@ class Requester:
         assert exchange.is_answered
 
     def call(self, app: App) -> None:
-        asyncio.run(app.answer(Exchange(self, "POST", "/echo", b"", [])))
+        asyncio.run(app.answer(Exchange(self, "POST", "/echo", b"", {})))
 
     def ask(self, app: App) -> tuple[int, Any, dict[bytes, bytes]]:
         self.call(app)

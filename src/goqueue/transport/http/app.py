@@ -13,7 +13,7 @@ from goqueue.service.service import Turns
 from goqueue.transport.http.call import BodyTimeoutError, Call
 from goqueue.transport.http.exchange import SEND_BYTES, DisconnectedError, Exchange
 from goqueue.transport.http.operation import Operation
-from goqueue.transport.http.origin import SAFE_METHODS, Hosts, header
+from goqueue.transport.http.origin import SAFE_METHODS, Hosts
 from goqueue.transport.http.reply import Response, error_reply, refusal
 from goqueue.transport.http.room import Room, Share
 from goqueue.transport.http.routes import Routes
@@ -85,7 +85,7 @@ class App:
             share.release()
 
     async def _answer(self, exchange: Exchange, share: Share) -> Response:
-        if not self._hosts.has(header(exchange.headers, b"host")):
+        if not self._hosts.has(exchange.headers.get(b"host")):
             return refusal(HTTPStatus.MISDIRECTED_REQUEST, _NOT_OURS, code=WRONG_HOST)
         found = self._routes.find(exchange.path)
         if found is None:

@@ -14,7 +14,7 @@ from goqueue.base.units import parse_duration_ms
 from goqueue.service.gate import Session
 from goqueue.service.service import TURN_BYTES, Turns
 from goqueue.transport.http.exchange import Exchange
-from goqueue.transport.http.origin import header, is_forged
+from goqueue.transport.http.origin import is_forged
 from goqueue.transport.http.room import ReadRoom, Share
 
 T = TypeVar("T")
@@ -73,7 +73,7 @@ class Call:
 
     def header(self, name: bytes) -> bytes | None:
         """Return a header by its lower-case name."""
-        return header(self._exchange.headers, name)
+        return self._exchange.headers.get(name)
 
     @property
     def session(self) -> Session:

@@ -41,6 +41,13 @@ REQUESTS_AHEAD: Final = 8
 PARSED_BYTES: Final = 16 * KiB
 """So much is parsed before it is asked again whether there is room for more requests."""
 
+HEAD_BYTES_SURE: Final = HEAD_BYTES_MAX // 2
+"""If not more was parsed without progress, the head is not too large.
+
+What was parsed together with the end of the request before it does not count as that.
+"""
+assert HEAD_BYTES_SURE + PARSED_BYTES + HEADERS_MAX < HEAD_BYTES_MAX
+
 HEAD_SECONDS_MAX: Final = 30
 """Longest wait for the head of a request, once a connection is open."""
 
@@ -99,7 +106,7 @@ class HttpConnection(asyncio.Protocol):
         self._unparsed = b""
         """What was read and waits for those before it."""
         self._url = b""
-        self._headers: Headers = []
+        self._headers: list[tuple[bytes, bytes]] = []
         self._is_in_head = True
         self._is_deaf = False
         """Whether what comes is no longer looked at: the connection is about to end."""
@@ -264,13 +271,12 @@ class HttpConnection(asyncio.Protocol):
     def on_headers_complete(self) -> None:
         """Take the head if it is not too large."""
         self._is_in_head = False
-        size = len(self._url) + sum([len(name) + len(value) + 4 for name, value in self._headers])
-        if size > HEAD_BYTES_MAX:
-            self._refuse_head()
-            raise HeadTooLargeError
+        if self._silent_bytes > HEAD_BYTES_SURE:
+            self._check_head()
         self._silent_bytes = 0
         self._head_alarm.stop()
         parser = self._parser
+        headers = dict(reversed(self._headers))
         address = httptools.parse_url(self._url)
         # Only a whole address, with its scheme, may leave the path to be guessed.
         path = (address.path or (b"/" if address.schema else b"")).decode("ascii")
@@ -281,23 +287,35 @@ class HttpConnection(asyncio.Protocol):
             parser.get_method().decode("ascii"),
             unquote(path) if "%" in path else path,
             address.query or b"",
-            self._headers,
+            headers,
         )
         is_older = parser.get_http_version() == "1.0"
-        if [name for name, _ in self._headers].count(b"host") != 1 and not is_older:
+        if not (self._has_one_host(headers) or is_older):
             # Some proxy may take it for another request than we do (RFC 9112, 3.2).
             text = "a request has one Host header"
             self._refusal = (HTTPStatus.BAD_REQUEST, text, "protocol_error")
             raise ValueError(text)
         exchange.is_kept_alive = parser.should_keep_alive() and not is_older
-        expected = [value.lower() for name, value in self._headers if name == b"expect"]
-        exchange.is_held_back = b"100-continue" in expected and not is_older
+        if b"expect" in headers:
+            expected = [value.lower() for name, value in self._headers if name == b"expect"]
+            exchange.is_held_back = b"100-continue" in expected and not is_older
         is_free = self._is_idle and self._takes_replies
         self._latest = exchange
         if is_free:
             self._begin(exchange)
         else:
             self._queue.append(exchange)
+
+    def _has_one_host(self, headers: Headers) -> bool:
+        if len(headers) == len(self._headers):
+            return b"host" in headers
+        return [name for name, _ in self._headers].count(b"host") == 1
+
+    def _check_head(self) -> None:
+        size = len(self._url) + sum([len(name) + len(value) + 4 for name, value in self._headers])
+        if size > HEAD_BYTES_MAX:
+            self._refuse_head()
+            raise HeadTooLargeError
 
     def on_body(self, body: bytes) -> None:
         """Take a piece of a body; what is left of one that was refused is thrown away."""
@@ -368,7 +386,8 @@ class HttpConnection(asyncio.Protocol):
             self._send_refusal()
         else:
             self._idle_alarm.start()
-        self._take_in()
+        if self._unparsed or self._is_paused or self._is_deaf:
+            self._take_in()
 
     def _pause_reading(self) -> None:
         if not self._is_paused:

@@ -1,13 +1,15 @@
 """One request and its reply, as they come and go on a connection."""
 
 import asyncio
+from collections.abc import Mapping
 from typing import Final, Protocol
 
 from goqueue.base.units import KiB
 from goqueue.service.gate import Session
 from goqueue.transport.http.reply import Response
 
-Headers = list[tuple[bytes, bytes]]
+Headers = Mapping[bytes, bytes]
+"""By lower-case names; of several with one name the first."""
 
 SEND_BYTES: Final = 256 * KiB
 """How much of a reply is handed to the socket at a time."""

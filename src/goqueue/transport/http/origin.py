@@ -55,22 +55,14 @@ class Hosts:
         return True
 
 
-def header(headers: Headers, name: bytes) -> bytes | None:
-    """Return a header by its lower-case name."""
-    for key, value in headers:
-        if key == name:
-            return value
-    return None
-
-
 def is_forged(headers: Headers) -> bool:
     """Return True if a browser was made to send this by a page that is not of this broker."""
-    site = header(headers, b"sec-fetch-site")
+    site = headers.get(b"sec-fetch-site")
     if site is not None:
         return site not in _OWN_SITES
-    origin = header(headers, b"origin")
+    origin = headers.get(b"origin")
     if origin is None:
         # No browser sends a request that changes something without either header.
         return False
     _, mark, authority = origin.partition(b"://")
-    return not mark or authority.lower() != (header(headers, b"host") or b"").lower()
+    return not mark or authority.lower() != headers.get(b"host", b"").lower()
