@@ -100,7 +100,11 @@ class Fleet:
                 self.partition(node.name, place).leadership.follow(Epoch(0), HighWatermark())
             self.elect(place, names[row % len(names)])
         self._tasks.append(asyncio.get_running_loop().create_task(self._copy_on()))
-        await asyncio.sleep(0.5)
+        await self.pass_time(0.5)
+
+    async def pass_time(self, seconds: float) -> None:
+        """Let virtual time pass."""
+        await asyncio.sleep(seconds)
 
     def _make_topics(self, node: Node) -> None:
         broker = node.up
@@ -346,7 +350,9 @@ class Fleet:
     ) -> T:
         """Have a node do something, over a link that may lose or repeat it."""
         request = Request(self, to, caller, work)
-        for _ in range(2 if self.is_lost() else 1):
+        # A client repeats by itself what may be repeated.
+        times = 2 if caller is not None and self.is_lost() else 1
+        for _ in range(times):
             if not self.is_lost():
                 self.later(request.deliver)
         try:

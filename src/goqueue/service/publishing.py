@@ -201,9 +201,9 @@ class Publishing:
         topic = self._broker.topic(message.topic)
         draft = draft_one(_plain(message), now=Now.of(self._broker.clock), caller=caller)
         partition = topic.choose(draft, None if message.partition == BY_KEY else message.partition)
-        transactions, who = self._broker.transactions, identity_of(call)
-        producer = transactions.find(who, message.transactional_id or None)
-        frame = _frame(draft, _stamp(message), producer.number)
+        transactions, name = self._broker.transactions, message.transactional_id or None
+        who = await transactions.resolve(identity_of(call), name)
+        frame = _frame(draft, _stamp(message), who.number or 0)
         (outcome,) = await transactions.publish(
             grant, who, message.topic, [(partition, memoryview(frame))]
         )

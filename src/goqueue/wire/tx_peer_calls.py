@@ -20,7 +20,13 @@ import msgspec
 from goqueue.base.cluster_limits import PLAIN_PRODUCERS_OWNER, TX_PLACES_MAX
 from goqueue.base.limits import NAME_CHARACTERS_MAX, PARTITIONS_MAX
 from goqueue.wire.calls import Call, Failure, Natural
-from goqueue.wire.tx_calls import EpochNumber, ProducerNumber, TransactionalId, TxWho
+from goqueue.wire.tx_calls import (
+    EpochNumber,
+    ProducerNumber,
+    TransactionalId,
+    TransactionNumber,
+    TxWho,
+)
 
 SomeName = Annotated[str, msgspec.Meta(min_length=1, max_length=NAME_CHARACTERS_MAX)]
 GroupOrNone = Annotated[str, msgspec.Meta(max_length=NAME_CHARACTERS_MAX)]
@@ -109,7 +115,8 @@ class TxAsk(Call, frozen=True):
     """Ask a coordinator what it knows.
 
     ``asked`` are transactions that are open at the leader. ``producer_id`` is one whose
-    transactional id is wanted. ``group`` is one whose committed offsets must be final.
+    transactional id and latest transaction are wanted. ``group`` is one whose committed offsets
+    must be final.
     """
 
     coordinator: CoordinatorOf
@@ -130,7 +137,8 @@ class TxFate(IntEnum):
 
 
 class TxAnswer(Call, frozen=True):
-    """The fates of what was asked for, in order, and the transactional id of the producer."""
+    """The fates of what was asked for, in order; id and latest transaction of the producer."""
 
     fates: Annotated[Sequence[TxFate], msgspec.Meta(max_length=TX_PLACES_MAX)] = ()
     transactional_id: TransactionalId = ""
+    number: TransactionNumber = 0

@@ -16,6 +16,8 @@ class Initialised(msgspec.Struct, frozen=True, tag="i", array_like=True, kw_only
     epoch: int
     timeout_ms: int
     at_ms: int
+    renews: tuple[int, int] | None = None
+    """The id and the epoch of the life that asked for this one."""
 
 
 class TxBegun(msgspec.Struct, frozen=True, tag="b", array_like=True, kw_only=True):
@@ -122,6 +124,7 @@ class TxRestored(msgspec.Struct, frozen=True, tag="r", array_like=True, kw_only=
     adopted: list[Child] = []
     ends: list[tuple[str, int, int]] = []
     unfinished: list[Ending] = []
+    renews: tuple[int, int] | None = None
 
 
 Event = (

@@ -36,6 +36,10 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int
     number: int | None = None
 
+    def in_transaction(self, number: int) -> "Identity":
+        """Return who speaks of a transaction, unless one was named."""
+        return self if self.number else msgspec.structs.replace(self, number=number or None)
+
 
 class TxProducer:
     """Knows one transactional id."""
@@ -46,6 +50,8 @@ class TxProducer:
         self.producer_id = 0
         self.epoch = 0
         self.timeout_ms = 0
+        self.renews: tuple[int, int] | None = None
+        """The life that asked for the latest one, by id and epoch."""
         self.number = 0
         """The latest transaction."""
         self.begun_at_ms = 0
@@ -81,7 +87,13 @@ class TxProducer:
     # What producers ask for.
 
     def init(
-        self, *, producer_id: int, epoch: int, timeout_ms: int, at_ms: int
+        self,
+        *,
+        producer_id: int,
+        epoch: int,
+        timeout_ms: int,
+        at_ms: int,
+        renews: tuple[int, int] | None = None,
     ) -> Decision[Event, None]:
         """Begin a new life; nothing may be open any more."""
         if not 1 <= timeout_ms <= TX_TIMEOUT_MS_MAX:
@@ -90,9 +102,17 @@ class TxProducer:
             )
         assert self.state in IDLE or self.state is TxState.DEAD, "what was open is ended first"
         event = events.Initialised(
-            producer_id=producer_id, epoch=epoch, timeout_ms=timeout_ms, at_ms=at_ms
+            producer_id=producer_id,
+            epoch=epoch,
+            timeout_ms=timeout_ms,
+            at_ms=at_ms,
+            renews=renews,
         )
         return Decision((event,), None)
+
+    def is_repeat(self, who: Identity) -> bool:
+        """Return True if a life asks again for the one it was given, which has done nothing yet."""
+        return self.renews == (who.producer_id, who.epoch) and not self.number
 
     def begin(
         self, who: Identity, *, number: int, at_ms: int, places: Sequence[Place] = ()
@@ -335,7 +355,7 @@ class TxProducer:
         match event:
             case events.Initialised():
                 self.producer_id, self.epoch = event.producer_id, event.epoch
-                self.timeout_ms = event.timeout_ms
+                self.timeout_ms, self.renews = event.timeout_ms, event.renews
                 self.is_closing = False
                 self._forget()
                 self.unfinished = {}
@@ -432,12 +452,14 @@ class TxProducer:
             adopted=list(self.adopted.values()),
             ends=list(self.ends),
             unfinished=list(self.unfinished.values()),
+            renews=self.renews,
         )
 
     def _restore(self, event: events.TxRestored) -> None:
         self.state = TxState(event.state)
         self.producer_id, self.epoch = event.producer_id, event.epoch
         self.timeout_ms, self.number = event.timeout_ms, event.number
+        self.renews = event.renews
         self.begun_at_ms = event.begun_at_ms
         self.partitions = dict.fromkeys((topic, number) for topic, number in event.partitions)
         self.offsets, self.holds = list(event.offsets), list(event.holds)

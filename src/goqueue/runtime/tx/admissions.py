@@ -14,7 +14,7 @@ from typing import Final
 from goqueue.base.cluster_limits import TX_PLACES_MAX
 from goqueue.base.errors import (
     InvalidRequestError,
-    InvalidTransactionStateError,
+    NotCoordinatorError,
     NotLeaderError,
 )
 from goqueue.base.ids import Epoch, TopicName, TopicPartition
@@ -38,13 +38,11 @@ Spot = tuple[TopicPartition, str]
 class Admission:
     """One transaction of one life of a producer, and where it may write or settle."""
 
-    __slots__ = ("is_over", "requests", "spots", "turn")
+    __slots__ = ("requests", "spots", "turn")
 
     def __init__(self) -> None:
         self.spots: dict[Spot, Epoch] = {}
         """Each with the epoch in which its partition was led here."""
-        self.is_over = False
-        """The transaction has ended, whatever an answer on its way says."""
         self.requests = 0
         """Requests that are about to be admitted."""
         # Guards the order: requests of a transaction go on in the order in which they came.
@@ -84,16 +82,18 @@ class Admissions:
 
     def check(self, who: Identity, partition: Partition, group: str = "") -> None:
         """Raise unless a transaction may write to a partition now; called right before it does."""
-        entry = self._known.get(who.number or 0, {}).get((who.producer_id, who.epoch))
-        if entry is None or entry.is_over:
-            raise InvalidTransactionStateError("invalid transaction state: the transaction is over")
+        entry = self._find(who)
+        if entry is None:
+            raise _ended()
         if not _has(entry, partition, group):
             raise NotLeaderError("the partition was led elsewhere meanwhile; ask again")
 
     def end(self, number: int) -> None:
-        """Let a transaction write nothing more: it has ended, as its coordinator says."""
-        for entry in self._known.pop(number, {}).values():
-            entry.is_over = True
+        """Let a transaction write nothing more: it has ended, as its coordinator says.
+
+        Admissions that are being asked for are dropped, too, whatever the answer will be.
+        """
+        self._known.pop(number, None)
 
     def tidy(self) -> None:
         """Forget admissions to partitions that are not led here as they were then."""
@@ -125,11 +125,12 @@ class Admissions:
             places = [TxPlace(one.topic, one.partition, group) for one in chunk]
             call = TxAdd(speaker, places)
             await self._link.ask(coordinator, PeerOperation.TX_ADD, call, TxAdded)
-        if entry.is_over:
-            raise InvalidTransactionStateError(
-                "invalid transaction state: the transaction has ended meanwhile"
-            )
+        if self._find(who) is not entry:
+            raise _ended()
         entry.spots |= {(name, group): epoch for name, epoch in epochs.items()}
+
+    def _find(self, who: Identity) -> Admission | None:
+        return self._known.get(who.number or 0, {}).get((who.producer_id, who.epoch))
 
     def _entry(self, who: Identity) -> Admission:
         if not who.number:
@@ -149,14 +150,18 @@ class Admissions:
                 return
 
     def _drop(self, who: Identity, entry: Admission) -> None:
-        life, number = (who.producer_id, who.epoch), who.number or 0
-        if not entry.requests and self._known.get(number, {}).get(life) is entry:
-            self._remove(number, life)
+        if not entry.requests and self._find(who) is entry:
+            self._remove(who.number or 0, (who.producer_id, who.epoch))
 
     def _remove(self, number: int, life: tuple[int, int]) -> None:
         del self._known[number][life]
         if not self._known[number]:
             del self._known[number]
+
+
+def _ended() -> NotCoordinatorError:
+    """Return what is said of a transaction that has ended: its coordinator knows more."""
+    return NotCoordinatorError("the transaction has ended meanwhile; ask again")
 
 
 def _has(entry: Admission, partition: Partition, group: str) -> bool:

@@ -1,19 +1,24 @@
 """Transactions of a node in a cluster: a coordinator of some, and a participant of any."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
+from goqueue.base.errors import UnknownProducerError
 from goqueue.base.ids import TopicName
+from goqueue.core.tx.producer import Identity
 from goqueue.runtime.clock import Clock
 from goqueue.runtime.log.topic import Topic
 from goqueue.runtime.queue.consume import Consumption
 from goqueue.runtime.topology import Topology
 from goqueue.runtime.tx.coordinator_calls import CoordinatorCalls
+from goqueue.runtime.tx.finisher import TxFinisher
 from goqueue.runtime.tx.markers import MarkerWriter
 from goqueue.runtime.tx.orphans import Orphans
 from goqueue.runtime.tx.participant import Participant
 from goqueue.runtime.tx.remote_participants import RemoteParticipants
+from goqueue.runtime.tx.roster import Roster
+from goqueue.runtime.tx.tx_entry import TxEntry
 from goqueue.runtime.tx.tx_ids import TxIds
 from goqueue.runtime.tx.tx_link import TX_TOPIC, TxHandler, TxLink
 from goqueue.wire.peer_calls import PeerOperation
@@ -31,15 +36,16 @@ class TxCluster:
         topology: Topology,
         topics: Mapping[TopicName, Topic],
         consume: Consumption,
+        roster: Roster,
         clock: Clock,
         *,
         writer: MarkerWriter,
-        home: Callable[[str], int],
     ) -> None:
         self._topics = topics
+        self._roster = roster
         self.link = TxLink(topology)
         self.ids = TxIds(topology)
-        self.participants = RemoteParticipants(topics, self.link, home)
+        self.participants = RemoteParticipants(topics, self.link, roster.partition_of)
         self.participant = Participant(topics, consume, clock, link=self.link, writer=writer)
         self.orphans = Orphans(
             topics,
@@ -54,8 +60,9 @@ class TxCluster:
     def __repr__(self) -> str:
         return f"<TxCluster by {self.link!r}>"
 
-    def serve(self, calls: CoordinatorCalls) -> None:
+    def serve(self, endings: TxFinisher, entry: TxEntry) -> None:
         """Answer peers from now on."""
+        calls = CoordinatorCalls(self._roster, endings, entry, link=self.link)
         self.link.serve(PeerOperation.TX_ADD, TxAdd, calls.add)
         self.link.serve(PeerOperation.TX_ASK, TxAsk, calls.answer)
         self.link.serve(PeerOperation.TX_MARK, TxMarks, self.participant.mark)
@@ -79,8 +86,8 @@ class TxCluster:
         """Return the transactional id of a producer of any coordinator, if it was learnt."""
         return self._names.get(producer_id)
 
-    async def learn_name(self, producer_id: int) -> None:
-        """Ask the coordinator of a producer for its transactional id."""
+    async def learn(self, producer_id: int) -> TxAnswer:
+        """Ask the coordinator of a producer for its transactional id and latest transaction."""
         coordinator = self.link.coordinator_of(producer_id, count=self._coordinators)
         call = TxAsk(coordinator, producer_id=producer_id)
         answer = await self.link.ask(coordinator, PeerOperation.TX_ASK, call, TxAnswer)
@@ -88,6 +95,14 @@ class TxCluster:
             while len(self._names) >= NAMES_MAX:
                 del self._names[next(iter(self._names))]
             self._names[producer_id] = answer.transactional_id
+        return answer
+
+    async def resolve(self, who: Identity, name: str | None) -> Identity:
+        """Return who speaks, with the latest transaction if none is named; raise if unknown."""
+        answer = await self.learn(who.producer_id)
+        if not answer.transactional_id or name not in (None, answer.transactional_id):
+            raise UnknownProducerError(f"producer {who.producer_id} is not transactional here")
+        return who.in_transaction(answer.number)
 
     async def finish_group(self, group: str) -> None:
         """Return when no coordinator tells again of offsets that a group has committed."""

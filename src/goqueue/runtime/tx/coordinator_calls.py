@@ -83,8 +83,10 @@ class CoordinatorCalls:
         known = {number: one for one in hosted for number in one.producer.unfinished}
         known |= {one.producer.number: one for one in hosted}
         fates = [await self._fate(known.get(one.number), one) for one in call.asked]
-        name = self._roster.name_of(call.producer_id) if call.producer_id else None
-        return TxAnswer(fates, name or "")
+        named = [one for one in hosted if one.producer.producer_id == call.producer_id]
+        if not named or not call.producer_id:
+            return TxAnswer(fates)
+        return TxAnswer(fates, named[0].producer.name, named[0].producer.number)
 
     async def _fate(self, hosted: HostedTxProducer | None, asked: AskedPlace) -> TxFate:
         if hosted is None or hosted.producer.state is TxState.DEAD:

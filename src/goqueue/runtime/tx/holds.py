@@ -2,12 +2,18 @@
 
 from collections.abc import Sequence
 
+from goqueue.base.ids import TopicPartition
 from goqueue.core.delivery import settle
 from goqueue.core.delivery.settle import Claim, Settled
 from goqueue.runtime.clock import Clock
 from goqueue.runtime.queue.consume import Consumption
 from goqueue.runtime.queue.hosted_ledger import HostedLedger
 from goqueue.runtime.queue.settlements import Settlement
+
+
+def ledger_of(consume: Consumption, group: str, place: TopicPartition) -> HostedLedger | None:
+    """Return a group's ledger of a partition, if it has one; raise if that is unknown here."""
+    return consume.ledgers.of(group).get(place)
 
 
 def hold_all(
@@ -17,7 +23,7 @@ def hold_all(
     outcomes: list[Settled] = []
     ledgers: dict[HostedLedger, None] = {}
     for part in parts:
-        ledger = consume.ledgers.find(group, part.partition)
+        ledger = ledger_of(consume, group, part.partition)
         if ledger is None:
             outcomes.append(Settled(consume.refuse(part)))
             continue

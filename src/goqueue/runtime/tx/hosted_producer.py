@@ -40,8 +40,6 @@ class HostedTxProducer:
         """What kept that from succeeding the last time."""
         # Guards the carrying out: one at a time announces the end.
         self.end_turn = asyncio.Lock()
-        self.renewed_from: Identity | None = None
-        """Which life asked for this one."""
         self.is_untold = False
         """It was loaded with a decision of which not everybody may have been told."""
         self._begun_ms = self._heard_ms = 0

@@ -33,7 +33,7 @@ from goqueue.runtime.log.topic import Topic
 from goqueue.runtime.queue.consume import Consumption
 from goqueue.runtime.queue.settlements import Settlement
 from goqueue.runtime.tx.admissions import Admissions
-from goqueue.runtime.tx.holds import hold_all
+from goqueue.runtime.tx.holds import hold_all, ledger_of
 from goqueue.runtime.tx.markers import Author, MarkerWriter, all_synced
 from goqueue.runtime.tx.tx_link import TxLink
 from goqueue.wire.calls import Failure
@@ -109,7 +109,7 @@ class Participant:
         for partition in partitions:
             self.admissions.check(who, partition, group)
             # All of them are known here, before anything is held in one.
-            self._consume.ledgers.find(group, partition.name)
+            ledger_of(self._consume, group, partition.name)
         assert who.number, "admitted"
         outcomes, ledgers = hold_all(self._consume, self._clock, who.number, group, parts)
         await all_synced([ledger.durable() for ledger in ledgers])
@@ -180,7 +180,7 @@ class Participant:
             # A log that lost its end has fewer messages than the transaction has seen.
             offset = min(mark.offset, partition.log.end_offset)
             self._consume.settle_offsets(group, [(name.topic, name.partition, offset)])
-        ledger = self._consume.ledgers.find(group, name)
+        ledger = ledger_of(self._consume, group, name)
         if ledger is None:
             return []
         if mark.offset == NO_OFFSET and call.number in ledger.ledger.holds:

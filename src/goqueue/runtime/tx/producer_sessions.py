@@ -73,7 +73,7 @@ class ProducerSessions:
             await hosted.free()
             self._check_serving()
             if who is not None:
-                if who == hosted.renewed_from and producer.number == 0:
+                if producer.is_repeat(who):
                     return Life(producer.stamp, producer.token)
                 producer.check_life(who)
             # Nobody adds to what is about to be aborted, whatever becomes of this life.
@@ -88,11 +88,11 @@ class ProducerSessions:
                 epoch=stamp.epoch,
                 timeout_ms=timeout_ms,
                 at_ms=self._clock.now_ms(),
+                renews=None if who is None else (who.producer_id, who.epoch),
             )
             hosted.commit(decision.events)
             hosted.touch(self._clock.monotonic_ms())
             self._roster.identify(producer)
-            hosted.renewed_from = who
             await hosted.durable()
         return Life(stamp, producer.token)
 

@@ -39,7 +39,6 @@ from goqueue.runtime.queue.consume import Consumption
 from goqueue.runtime.queue.settlements import Settlement
 from goqueue.runtime.topology import Topology
 from goqueue.runtime.tx.clustered import TxCluster
-from goqueue.runtime.tx.coordinator_calls import CoordinatorCalls
 from goqueue.runtime.tx.finisher import TxFinisher
 from goqueue.runtime.tx.holds import hold_all
 from goqueue.runtime.tx.hosted_producer import HostedTxProducer
@@ -50,6 +49,8 @@ from goqueue.runtime.tx.roster import Roster
 from goqueue.runtime.tx.strays import Strays
 from goqueue.runtime.tx.sweep import TxSweep
 from goqueue.runtime.tx.tx_entry import TxEntry
+from goqueue.runtime.tx.tx_link import TxHandler
+from goqueue.wire.peer_calls import PeerOperation
 
 STILL_PUBLISHING: Final = (
     "messages of the transaction are still being published; wait for their acks"
@@ -80,18 +81,15 @@ class Transactions:
         number: Callable[[], int] = lambda: secrets.randbits(63) | 1,
         topology: Topology | None = None,
     ) -> None:
-        self._topics = topics
-        self._consume = consume
-        self._clock = clock
-        self.metrics = metrics
+        self._topics, self._consume = topics, consume
+        self._clock, self.metrics = clock, metrics
         self._roster = Roster(state, producers, is_apart=topology is not None)
         here = MarkerWriter(topics, consume, clock, make_room=state.make_room)
-        home = self._roster.partition_of
         self.cluster: TxCluster | None = None
         """What others are asked and answered, on a node of a cluster."""
         self._participants: Participants = here
         if topology is not None:
-            self.cluster = TxCluster(topology, topics, consume, clock, writer=here, home=home)
+            self.cluster = TxCluster(topology, topics, consume, self._roster, clock, writer=here)
             self._participants = self.cluster.participants
         self._endings = TxFinisher(self._participants, self._roster, metrics)
         self._strays = Strays(topics, consume, self._roster, here, clock)
@@ -102,9 +100,7 @@ class Transactions:
         self.begin, self._enter = self._entry.begin, self._entry.enter
         consume.before_reset = self._endings.finish_group
         if self.cluster is not None:
-            link = self.cluster.link
-            calls = CoordinatorCalls(self._roster, self._endings, self._entry, link=link)
-            self.cluster.serve(calls)
+            self.cluster.serve(self._endings, self._entry)
             consume.before_reset = self.cluster.finish_group
 
     def __repr__(self) -> str:
@@ -382,7 +378,17 @@ class Transactions:
     async def learn_name(self, producer_id: int) -> None:
         """Find out the transactional id of a producer that another node may know."""
         if self.cluster is not None and self.name_of(producer_id) is None:
-            await self.cluster.learn_name(producer_id)
+            await self.cluster.learn(producer_id)
+
+    async def resolve(self, who: Identity, name: str | None = None) -> Identity:
+        """Return who speaks, with the latest transaction if none is named; raise if unknown."""
+        if self.cluster is not None:
+            return await self.cluster.resolve(who, name)
+        return who.in_transaction(self.find(who, name).number)
+
+    def handlers(self) -> Mapping[PeerOperation, TxHandler]:
+        """Return what answers peers, by operation; nothing on a broker alone."""
+        return {} if self.cluster is None else self.cluster.handlers()
 
     def find(self, who: Identity, name: str | None = None) -> TxProducer:
         """Return what is known of who speaks, or raise if that is nothing."""
