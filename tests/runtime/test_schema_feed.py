@@ -1,6 +1,6 @@
 """Schemas on every node: one decides, the others follow."""
 
-import asyncio
+from functools import partial
 from typing import Any
 
 import pytest
@@ -9,14 +9,22 @@ from goqueue.base.errors import NotCoordinatorError, SchemaViolationError
 from goqueue.base.ids import NodeId
 from goqueue.core.record.message import Draft
 from goqueue.core.schemas.compatibility import Compatibility
+from goqueue.core.schemas.events import Event
 from goqueue.core.schemas.schema import read_schema
 from goqueue.runtime.schemas.schema_feed import snapshot_of
+from goqueue.runtime.schemas.schemas import Schemas
 from tests.runtime.grants import PUBLISHING
 from tests.service.fleet import ServiceFleet, place, run_services
 
 SCHEMAS = place("__schemas", 0)
 ONE = read_schema('{"type": "object", "required": ["id"]}', "JSON", [])
 TWO = read_schema('{"type": "object"}', "JSON", [])
+
+
+def _agree(registries: list[Schemas], wanted: list[Event]) -> bool:
+    return all(one.view is not None or one.history is not None for one in registries) and all(
+        snapshot_of(one.registry) == wanted for one in registries
+    )
 
 
 async def publish(fleet: ServiceFleet, node: str, value: bytes) -> Any:
@@ -34,7 +42,8 @@ def test_a_schema_is_used_on_another_node_a_moment_after_it_was_registered(seed:
         fleet.delay_s = 0.5
         fleet.create("orders", 3, {"schema_validation": "on"})
         deciding = fleet.nodes[NodeId("a")].broker.schemas
-        await asyncio.sleep(2)
+        views = [fleet.nodes[NodeId(node)].broker.schemas for node in "bc"]
+        await fleet.until(lambda: all(one.view is not None for one in views))
         await deciding.configure("orders", Compatibility.NONE)
         await deciding.register("orders", ONE)
         for node in "bc":
@@ -61,12 +70,32 @@ def test_every_node_has_the_registry_of_the_one_that_decides() -> None:
             if number:
                 await broker.schemas.delete_subject(f"subject-{number - 1}")
                 await broker.schemas.delete_subject(f"subject-{number - 1}", is_permanent=True)
-            await asyncio.sleep(30)
             wanted = snapshot_of(broker.schemas.own)
+            registries = [node.broker.schemas for node in fleet.nodes.values()]
+            await fleet.until(partial(_agree, registries, wanted))
             for node in fleet.nodes.values():
-                assert snapshot_of(node.broker.schemas.registry) == wanted
                 if node.name != leader:
                     with pytest.raises(NotCoordinatorError):
                         await node.broker.schemas.register("other", ONE)
+
+    run_services(run, nodes=3)
+
+
+def test_what_does_not_fit_is_kept_by_the_leader_of_the_dead_letters() -> None:
+    """A message that is refused on one node is kept on another."""
+
+    async def run(fleet: ServiceFleet) -> None:
+        fleet.create("orders", 3, {"schema_validation": "dlq"})
+        await fleet.nodes[NodeId("a")].broker.schemas.register("orders", ONE)
+        for node in "abc":
+            result = await publish(fleet, node, b"{}")
+            assert isinstance(result, SchemaViolationError)
+            assert "kept in orders.dlq" in result.message
+        kept = [
+            node.partition(place("orders.dlq", number)).log.end_offset
+            for number, node in enumerate(fleet.nodes.values())
+        ]
+
+        assert sum(kept) == 3
 
     run_services(run, nodes=3)

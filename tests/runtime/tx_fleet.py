@@ -17,7 +17,7 @@ from goqueue.base.errors import (
     DeadlineExceededError,
     GoQueueError,
 )
-from goqueue.base.ids import Epoch, LeaderEpoch, NodeId, Offset, TopicName, TopicPartition
+from goqueue.base.ids import Epoch, LeaderEpoch, NodeId, Offset, TopicPartition
 from goqueue.config.model import BrokerConfig
 from goqueue.core.cluster.image import ClusterImage
 from goqueue.runtime.broker import Broker
@@ -110,9 +110,8 @@ class Fleet:
         broker = node.up
         for name, count in self._topics.items():
             broker.create_topic(name, partitions=count)
-        catalogue = broker._catalogue  # noqa: SLF001 - as the controller does
-        broker.state.start(catalogue.open_state(TopicName(STATE_TOPIC), 1))
-        broker._tx_state.start(catalogue.open_state(TopicName(TX_TOPIC), 2))  # noqa: SLF001
+        for name, count in ((STATE_TOPIC, 1), (TX_TOPIC, 2)):
+            broker.create_topic(name, partitions=count, by_broker=True)
 
     async def start_node(self, name: NodeId) -> None:
         """Start a process on the disk of a node."""

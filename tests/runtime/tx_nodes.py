@@ -13,18 +13,18 @@ from goqueue.base.errors import (
     NodeFencedError,
     from_code,
 )
-from goqueue.base.ids import LeaderEpoch, NodeId, Offset, TopicName, TopicPartition
+from goqueue.base.ids import LeaderEpoch, NodeId, Offset, TopicPartition
 from goqueue.core.cluster import commands
 from goqueue.core.cluster.blocks import allocate
 from goqueue.runtime.broker import Broker
-from goqueue.runtime.state_log import STATE_TOPIC
+from goqueue.runtime.broker_life import open_all
 from goqueue.runtime.topology import IdBlock, PartitionLeader
-from goqueue.runtime.tx.tx_link import TX_TOPIC
 from goqueue.testing.disk import MemoryDisk
 from goqueue.testing.sim.host import Host
 from goqueue.wire.calls import Call
 from goqueue.wire.packet import Buffer, Kind, Packet
 from goqueue.wire.peer_calls import PeerIdentity, PeerOperation
+from tests.service.views import SetView
 
 if TYPE_CHECKING:
     from tests.runtime.tx_fleet import Fleet
@@ -60,13 +60,14 @@ class HighWatermark:
 
 
 class NodeBroker(Broker):
-    """A broker whose state is loaded when its node becomes leader, and not at a start."""
+    """A broker whose topics were made by hand, and are there again after a restart."""
 
-    async def _load_state(self) -> None:
-        for topic, state in ((STATE_TOPIC, self.state), (TX_TOPIC, self._tx_state)):
-            state.start(self._topics.get(TopicName(topic)))
-        self._schema_state.load(0)
-        self.schemas.load(0)
+    async def start(self) -> None:
+        self.catalogue.check_clustered = lambda: None  # type: ignore[method-assign]
+        await super().start()
+        await open_all(self)
+        for topic in self.topics.values():
+            self.coordinators.attach(topic)
 
 
 @dataclass(eq=False)
@@ -102,6 +103,10 @@ class View:
     @property
     def nodes(self) -> Sequence[NodeId]:
         return list(self._fleet.nodes)
+
+    @property
+    def view(self) -> SetView:
+        return SetView(dict.fromkeys(self._fleet.nodes, ""))
 
     def check_live(self) -> None:
         if self._node.is_fenced:

@@ -255,6 +255,13 @@ class ServiceFleet:
 
     # Wires.
 
+    async def until(self, is_so: Callable[[], bool], *, within_s: float = 120) -> None:
+        """Return when a condition holds, or fail if it does not within some virtual time."""
+        deadline = self.simulation.loop.time() + within_s
+        while not is_so():
+            assert self.simulation.loop.time() < deadline, "it never came true"
+            await asyncio.sleep(0.05)
+
     def delay(self) -> float:
         """Return how long something takes."""
         return self.random.uniform(0, self.delay_s)

@@ -1,6 +1,5 @@
 """HTTP on any node: each request is answered by the nodes it belongs to."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -105,7 +104,7 @@ def test_messages_go_to_the_leaders_of_their_partitions(seed: int) -> None:
 
 
 def test_headers_and_delays_travel_and_delayed_messages_are_found_anywhere() -> None:
-    """C3: what a message has beside its value is there when its leader is another node."""
+    """What a message has beside its value is there when its leader is another node."""
 
     async def run(fleet: ServiceFleet) -> None:
         for partition in range(3):
@@ -254,7 +253,8 @@ def test_messages_are_leased_and_settled_at_their_leader() -> None:
         assert (batch.settled, [one.index for one in batch.errors]) == (2, [2])
         # What nobody got is given back, and comes again.
         there.queue.give_back(polling, group, polled)
-        await asyncio.sleep(1)
+        ledgers = fleet.nodes[NodeId("b")].broker.consume.ledgers.of(group)
+        await fleet.until(lambda: not ledgers[place("orders", 0)].ledger.leases.offsets)
         rest = Claims("ack")
         rest.gather_alike(receipts[3:], Terms())
         count, errors, polled = await there.receipts.take_next(

@@ -188,6 +188,7 @@ class SimNode:
         broker = Broker(config, self.disk, sync_pool=pool, topology=topology)
         # Ids are given out by the clients of a simulation.
         broker.producer_ids.check_life = lambda **_: None
+        broker.producer_ids.check_free = lambda producer_id: None  # type: ignore[method-assign]  # noqa: ARG005
         await broker.start()
         replicas = Replicas(
             broker,

@@ -138,7 +138,9 @@ class Broker(Producers):
             topology=topology,
         )
         self.delays = Delays(self.topic, self._topics, self.state, self.clock)
-        self.own_targets = targets = own_targets_of(self.forwarding, self._topics, self.clock)
+        self.own_targets = targets = own_targets_of(
+            self.forwarding, self._topics, self.clock, STATE_TOPIC
+        )
         self.schedules = Schedules(self.state, self.topic, clock=self.clock, metrics=self.metrics)
         self.schedules.targets = targets
         mover = Mover(self.topic, self.clock, targets)

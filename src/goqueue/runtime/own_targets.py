@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from goqueue.base.errors import InvalidRequestError
-from goqueue.base.ids import NodeId, Offset, TopicName, TopicPartition
+from goqueue.base.ids import NodeId, Offset, PartitionId, TopicName, TopicPartition
 from goqueue.runtime.clock import Clock
 from goqueue.runtime.forwarding import FORWARD_SECONDS, Forwarding
 from goqueue.runtime.log.own_appends import Fence, OwnAppends, OwnMessage, check_topic
@@ -37,8 +37,14 @@ class OwnTargets:
     """Asks leaders, and answers as one."""
 
     def __init__(
-        self, forwarding: Forwarding, topics: Mapping[TopicName, Topic], appends: OwnAppends
+        self,
+        forwarding: Forwarding,
+        topics: Mapping[TopicName, Topic],
+        appends: OwnAppends,
+        *,
+        state_topic: str,
     ) -> None:
+        self._state_topic = TopicName(state_topic)
         self._forwarding = forwarding
         self._topics = topics
         self._appends = appends
@@ -46,8 +52,9 @@ class OwnTargets:
     def __repr__(self) -> str:
         return f"<OwnTargets over {self._forwarding!r}>"
 
-    def epoch_of(self, place: TopicPartition) -> int:
-        """Return the epoch of who leads a partition, as far as this node knows."""
+    def state_epoch(self, number: int) -> int:
+        """Return the epoch of who leads a partition of names, as far as this node knows."""
+        place = TopicPartition(self._state_topic, PartitionId(number))
         return self._forwarding.topology.leader_of(place).epoch
 
     # Asking.
@@ -145,10 +152,15 @@ class OwnTargets:
 
 
 def own_targets_of(
-    forwarding: Forwarding | None, topics: Mapping[TopicName, Topic], clock: Clock
+    forwarding: Forwarding | None,
+    topics: Mapping[TopicName, Topic],
+    clock: Clock,
+    state_topic: str,
 ) -> OwnTargets | None:
     """Return the leaders of a cluster; None for a broker that leads everything itself."""
-    return None if forwarding is None else OwnTargets(forwarding, topics, OwnAppends(clock))
+    if forwarding is None:
+        return None
+    return OwnTargets(forwarding, topics, OwnAppends(clock), state_topic=state_topic)
 
 
 def _messages(call: OwnAppend, payload: memoryview) -> list[OwnMessage]:

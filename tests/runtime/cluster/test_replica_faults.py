@@ -10,18 +10,15 @@ from goqueue.base.errors import (
     NotLeaderError,
     TopicNotFoundError,
 )
-from goqueue.base.ids import PartitionId, TopicPartition
 from goqueue.config.model import BrokerConfig
 from goqueue.core.cluster.commands import AddPartitions, ConfigureTopic, DeleteTopic
 from goqueue.core.replication.replica import STATE_LOG
-from goqueue.core.topics.settings import TopicSettings
 from goqueue.runtime.broker import Broker
-from goqueue.runtime.commit import Committer
 from goqueue.runtime.log.leadership import Role
 from goqueue.runtime.log.own_rows import append_own
 from goqueue.runtime.log.partition import Partition
 from goqueue.runtime.maintenance import Maintenance
-from goqueue.runtime.queue.visibility import PartitionVisibility
+from goqueue.runtime.state_records import change_row
 from goqueue.storage.replica_journal import ReplicaJournal
 from goqueue.testing.disk import MemoryDisk
 from tests.runtime.cluster.replica_steps import (
@@ -317,59 +314,32 @@ def test_state_that_is_not_made_yet_is_not_available() -> None:
     run_cluster(scenario)
 
 
-class StateLogs:
-    """What will make the state logs of partitions: one of a node, for tests."""
-
-    def __init__(self, node: SimNode) -> None:
-        self.node = node
-        self.made: dict[TopicPartition, Partition] = {}
-        node.replicas.open_state = self.open
-
-    def open(self, place: TopicPartition) -> Partition:
-        """Make the files of a state log, in role follower."""
-        broker = self.node.broker
-        name = TopicPartition(place.topic, PartitionId(place.partition + 1_000))
-        broker.disk.make_directory(f"logs/{name.topic}/{name.partition}")
-        topic = broker.topic(place.topic)
-        self.made[place] = Partition(
-            broker.disk,
-            name,
-            TopicSettings(),
-            committer=_committer_of(topic.partitions[0]),
-            meter=topic.meter,
-            queue=PartitionVisibility(broker.clock, life=1),
-            is_replicated=True,
-        )
-        return self.made[place]
-
-
-def _committer_of(partition: Partition) -> Committer:
-    return partition._committer  # noqa: SLF001 - a stub of what will have it
-
-
 def test_a_state_log_is_replicated_with_its_partition() -> None:
     """Made by the leader when it is first needed, by followers when frames of it come."""
 
     async def scenario(cluster: SimCluster) -> None:
         leader = await whole(cluster)
-        logs = {node.name: StateLogs(node) for node in cluster.nodes.values()}
         await publish_once(cluster, b"a")
 
+        def state_of(node: SimNode) -> Partition:
+            state = node.broker.topic(PLACE.topic).state_of(PLACE.partition)
+            assert state is not None
+            return state
+
         async def write() -> None:
-            state = logs[leader.name].open(PLACE)
-            leader.replicas.state_made(PLACE, state)
+            state = leader.broker.topic(PLACE.topic).make_state(PLACE.partition)
             assert state.leadership.role is Role.LEADER
-            append_own(state, [(b"key", b"value")], timestamp_ns=1)
+            append_own(state, [change_row("test/machine", 0, b"\x90")], timestamp_ns=1)
             await state.committed()
 
         await leader.run(write())
         for node in cluster.nodes.values():
             group = node.replicas.groups[PLACE]
             assert group.logs[STATE_LOG].own.end_offset == 1
-            assert logs[node.name].made[PLACE].log.durable_offset == 1
+            assert state_of(node).log.durable_offset == 1
         leader.kill()
         second = await led_by_another(cluster, leader)
-        state = logs[second.name].made[PLACE]
+        state = state_of(second)
         assert state.leadership.role is Role.LEADER
         await cluster.until(lambda: state.committed_offset == 1)
 

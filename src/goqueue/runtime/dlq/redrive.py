@@ -13,6 +13,7 @@ import msgspec
 
 from goqueue.base.errors import (
     InvalidRequestError,
+    NotCoordinatorError,
     RedriveNotFoundError,
     ShuttingDownError,
     TopicNotFoundError,
@@ -176,7 +177,11 @@ class Redrives:
             topic = self._names.get(name)
             if topic is None or is_internal(name):
                 continue
-            hosted = self._book(topic)
+            try:
+                hosted = self._book(topic)
+            except NotCoordinatorError:
+                # Another node of the cluster has it in its list.
+                continue
             oldest = [await oldest_us(shelf) for shelf in self.shelves.led(topic)]
             found.append(
                 Summary(

@@ -17,7 +17,7 @@ from goqueue.base.errors import (
     InvalidRequestError,
     SchemaViolationError,
 )
-from goqueue.base.ids import Offset, PartitionId, TopicName, TopicPartition
+from goqueue.base.ids import Offset, PartitionId, TopicPartition
 from goqueue.base.limits import SCHEDULE_BACKOFF_MS_MAX, SCHEDULE_BACKOFF_MS_MIN
 from goqueue.base.units import SECOND_MS, US_PER_MS
 from goqueue.core.decision import Decision
@@ -44,7 +44,6 @@ from goqueue.runtime.log.topic import Topic
 from goqueue.runtime.machine import MachineHost, StateJournal
 from goqueue.runtime.own_targets import OwnTargets
 from goqueue.runtime.recurring.calendar import calendar_of
-from goqueue.runtime.state_log import STATE_TOPIC
 from goqueue.wire.times import format_time_us
 
 KEY_PREFIX: Final = "schedule/"
@@ -247,9 +246,8 @@ class HostedSchedule:
     def _fence(self) -> Fence:
         """Return in which epoch this node decides about the schedule."""
         assert self._targets is not None, "in a cluster"
-        number = PartitionId(self._state.partition_of(self.name))
-        home = TopicPartition(TopicName(STATE_TOPIC), number)
-        return Fence(f"{KEY_PREFIX}{self.name}", self._targets.epoch_of(home))
+        epoch = self._targets.state_epoch(self._state.partition_of(self.name))
+        return Fence(f"{KEY_PREFIX}{self.name}", epoch)
 
     async def _look_for(self, partition: Partition, begun: TickBegun) -> Offset | None:
         """Return where the message of a tick is, if it is there."""

@@ -13,7 +13,7 @@ from goqueue.runtime.queue.settlements import Settlement
 
 def ledger_of(consume: Consumption, group: str, place: TopicPartition) -> HostedLedger | None:
     """Return a group's ledger of a partition, if it has one; raise if that is unknown here."""
-    return consume.ledgers.of(group).get(place)
+    return consume.ledgers.find(group, place)
 
 
 def hold_all(
