@@ -94,8 +94,9 @@ ELSEWHERE = {
     ("pipeline", "new"),
     ("pipeline", "dlq-report"),
     ("pipeline", "trace-report"),
+    *(("cluster", name) for name in ("info", "health", "nodes")),
 }
-"""What needs Spark, or a message with a story: those tests are in folders of their own."""
+"""What needs Spark, a message with a story or a cluster: those have tests of their own."""
 
 SERVE = ("serve",)
 
