@@ -206,6 +206,7 @@ class SimNode:
         cluster.controller.follow(metadata)
         cluster.peers.joined(self)
         await metadata.register(self.registration(self.lives))
+        replicas.registered()
         await replicas.settled()
         self.is_serving = True
         while True:

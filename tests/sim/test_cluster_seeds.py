@@ -21,3 +21,14 @@ def test_nothing_acknowledged_is_lost_or_shown_twice(seed: int) -> None:
         raise
 
     assert chaos.history.acks > 0
+
+
+def test_the_same_seed_gives_the_same_run() -> None:
+    """A failure can be repeated: faults, acks and reads are the same, in number and order."""
+    runs = []
+    for _ in range(2):
+        chaos = ClusterChaos(FIRST_SEED)
+        simulation = chaos.run()
+        runs.append((chaos.faults, chaos.history.acks, chaos.history.reads, simulation.loop.time()))
+
+    assert runs[0] == runs[1]

@@ -217,6 +217,22 @@ def test_a_topic_that_was_made_again_while_a_node_was_down_is_another_one() -> N
     run_cluster(scenario)
 
 
+def test_a_topic_that_was_deleted_while_a_node_was_down_leaves_nothing_there() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        leader = await whole(cluster)
+        await whole(cluster, "other")
+        await publish_once(cluster, b"a")
+        away = followers_of(cluster, leader)[0]
+        away.kill()
+        cluster.controller.decide(DeleteTopic(name="orders"))
+        away.begin()
+        await cluster.until(cluster.is_whole)
+        await cluster.until(lambda: not away.disk.exists("logs/orders"))
+        assert away.disk.exists("logs/other")
+
+    run_cluster(scenario)
+
+
 def test_more_partitions_are_opened_and_led() -> None:
     async def scenario(cluster: SimCluster) -> None:
         await whole(cluster)

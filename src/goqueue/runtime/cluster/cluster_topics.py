@@ -34,7 +34,7 @@ log = get_logger("goqueue.replicas")
 class TopicsHost(Protocol):
     """Who holds the replicas of the topics."""
 
-    def topic_opened(self, topic: ClusterTopic) -> None:
+    def topic_opened(self, topic: ClusterTopic) -> Awaitable[None]:
         """Take the roles of a topic that was just opened, or has more partitions."""
         ...
 
@@ -57,6 +57,7 @@ class ClusterTopics:
         self._retry: asyncio.TimerHandle | None = None
         self._news = asyncio.Event()
         self._is_stopped = False
+        self._has_strangers = False
 
     def __repr__(self) -> str:
         return f"<ClusterTopics: {len(self._open)} open>"
@@ -70,6 +71,11 @@ class ClusterTopics:
         self._asked += 1
         if self._task is None and not self._is_stopped:
             self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def remove_strangers(self) -> None:
+        """Remove the folders of topics that were deleted while this node was down."""
+        self._has_strangers = True
+        self.look_again()
 
     async def settled(self) -> None:
         """Return when the broker has the topics that the image has now."""
@@ -122,6 +128,9 @@ class ClusterTopics:
         missing = [one for one in image.topics.values() if one.id not in self._open]
         if missing:
             await self._open_all(missing)
+        if self._has_strangers:
+            self._has_strangers = False
+            await self._remove_strangers()
 
     # Opening.
 
@@ -145,7 +154,7 @@ class ClusterTopics:
         for topic, opening in zip(missing, openings, strict=True):
             self._open[topic.id] = broker.catalogue.adopt(opening)
             if topic.id in image.topics:
-                self._host.topic_opened(image.topics[topic.id])
+                await self._host.topic_opened(image.topics[topic.id])
             await asyncio.sleep(0)
 
     async def _claim(self, topic: ClusterTopic) -> None:
@@ -158,6 +167,19 @@ class ClusterTopics:
         await loop.run_in_executor(None, _move_away, disk, topic.name)
         await self._host.topic_closes(topic.name)
         await loop.run_in_executor(None, _write_id, disk, topic.name, wanted)
+
+    async def _remove_strangers(self) -> None:
+        """Remove folders of this cluster's topics that it does not have any more."""
+        disk, image = self._broker.disk, self._source.image
+        loop = asyncio.get_running_loop()
+        for name in map(TopicName, disk.list_directory("logs")):
+            content = await loop.run_in_executor(None, _read_id, disk, name)
+            cluster_id, _, number = content.decode(errors="replace").strip().rpartition(" ")
+            if name in image.catalog.topics or not number.isdecimal():
+                continue
+            if cluster_id == image.cluster_id and int(number) < image.next_topic_id:
+                await loop.run_in_executor(None, _move_away, disk, name)
+                await self._host.topic_closes(name)
 
     # Changing.
 
@@ -174,7 +196,7 @@ class ClusterTopics:
             self._not_opened(topic.record.name, error)
             return
         catalogue.grow(topic, opening)
-        self._host.topic_opened(wanted)
+        await self._host.topic_opened(wanted)
 
     async def _close(self, topic_id: TopicId) -> None:
         topic = self._open.pop(topic_id)

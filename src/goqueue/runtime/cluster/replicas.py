@@ -59,6 +59,9 @@ TICK_MS: Final = SECOND_MS
 WATERMARKS_EVERY_MS: Final = 5 * SECOND_MS
 """How often high watermarks are noted: a start that knows an older one waits for its replicas."""
 
+ROLES_AT_ONCE: Final = 64
+"""Partitions of a new topic that take their roles before others are answered."""
+
 SESSION_SHIFT: Final = 32
 """A process numbers its sessions from its registration, so that later ones are larger."""
 
@@ -192,11 +195,18 @@ class Replicas:
                 case _:
                     pass
 
+    def registered(self) -> None:
+        """Take the roles of the image, which knows this process from now on."""
+        self._look_at_everything()
+
     def _look_at_everything(self) -> None:
         """Take every role of the image, if it knows this process."""
         known = self._source.image.nodes.get(self.node)
-        epoch = self._source.node_epoch
+        epoch, was_current = self._source.node_epoch, self._is_current
         self._is_current = known is not None and epoch is not None and known.epoch == epoch
+        if self._is_current and not was_current:
+            # Only now is it sure that a topic which the image does not have is gone.
+            self.topics.remove_strangers()
         if self._is_current:
             for topic in list(self._source.image.topics.values()):
                 self._look_at_all(topic)
@@ -238,9 +248,13 @@ class Replicas:
             topic.states.on_made = self._state_made
         return ReplicaGroup(topic, logs, self)
 
-    def topic_opened(self, topic: ClusterTopic) -> None:
+    async def topic_opened(self, topic: ClusterTopic) -> None:
         """Take the roles of a topic that was just opened, or has more partitions."""
-        self._look_at_all(topic)
+        for number in range(len(topic.partitions)):
+            if topic.id in self._source.image.topics:
+                self._look_at(topic.id, number)
+            if number % ROLES_AT_ONCE == ROLES_AT_ONCE - 1:
+                await asyncio.sleep(0)
 
     async def topic_closes(self, name: TopicName) -> None:
         """Give up all replicas of a topic, durably: it is about to be removed."""
