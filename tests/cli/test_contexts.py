@@ -1,12 +1,14 @@
 """Which broker a command asks: flag, environment, context, default."""
 
+import socket
 from pathlib import Path
 
 import pytest
 import yaml
 
+from goqueue.base.errors import ConnectionLostError
 from goqueue.cli.contexts import load_contexts
-from goqueue.cli.session import Common, Session, native_address
+from goqueue.cli.session import Common, Session, knock, native_address, native_addresses
 from tests.cli.running import Run
 
 
@@ -129,6 +131,19 @@ def test_a_broken_file_is_named(run: Run, home: Path, text: str) -> None:
 def test_servers_are_read_as_people_write_them(server: str, address: str) -> None:
     """With or without scheme, host or port."""
     assert native_address(server) == address
+
+
+def test_several_nodes_of_a_cluster_are_named_with_commas() -> None:
+    """As ``goqueue.connect`` takes them; each as one is written."""
+    assert native_addresses("a, goqueue://b:7171/,:7272") == "a:7070,b:7171,127.0.0.1:7272"
+
+
+def test_one_node_that_listens_is_enough() -> None:
+    """Where none does, all are named."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        knock(f"127.0.0.1:1,127.0.0.1:{listener.getsockname()[1]}", 5)
+    with pytest.raises(ConnectionLostError, match=r"127.0.0.1:1.*127.0.0.1:2"):
+        knock("127.0.0.1:1,127.0.0.1:2", 5)
 
 
 @pytest.mark.usefixtures("home")

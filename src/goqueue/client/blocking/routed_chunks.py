@@ -8,7 +8,7 @@ from goqueue.client.blocking.chunks import ChunkSource
 from goqueue.client.blocking.routed_link import RoutedBlockingLink
 from goqueue.client.protocol.chunk import Chunk
 from goqueue.client.protocol.cluster_view import LOST, MOVED
-from goqueue.client.protocol.exchange import Reply, decode
+from goqueue.client.protocol.exchange import BACKOFF_SECONDS, Reply, decode
 from goqueue.client.protocol.fetching import FOLLOW_WAIT_MS, Fetching, ReadOptions
 from goqueue.client.protocol.positions import Position, resolve, time_of
 from goqueue.client.protocol.routed_fetching import RoutedFetching
@@ -102,8 +102,17 @@ class RoutedChunkSource:
         self, topic: str, timestamp_us: int | None, options: ReadOptions
     ) -> list[calls.OffsetsPart]:
         header = calls.Offsets(topic, timestamp_us, options.is_committed)
-        answer = self._link.request(Operation.OFFSETS, header)
-        return decode(answer.header, calls.OffsetsReply).parts
+        deadline_s = time.monotonic() + self._timeout_s
+        while True:
+            try:
+                answer = self._link.request(Operation.OFFSETS, header)
+            except LOST:
+                # Asked again of whoever leads by then.
+                if self._is_closed or time.monotonic() > deadline_s:
+                    raise
+                time.sleep(BACKOFF_SECONDS)
+            else:
+                return decode(answer.header, calls.OffsetsReply).parts
 
     def _resolve(
         self,

@@ -97,11 +97,11 @@ class Polling:
 
     def _wait_ms(self) -> int:
         """Return how long a poll waits: briefly where leaders can only be polled in turn."""
-        is_one = self._hold.nodes == 1
-        is_parallel = not (self._hold.is_auto_commit or self._hold.is_by_key)
-        if is_one or (is_parallel and self._options.prefetch >= self._hold.nodes):
+        nodes = self._hold.nodes
+        if nodes == 1:
             return WAIT_MS
-        return IN_TURN_WAIT_MS
+        is_parallel = not (self._hold.is_auto_commit or self._hold.is_by_key)
+        return WAIT_MS if is_parallel and self._options.prefetch >= nodes else IN_TURN_WAIT_MS
 
     def _has_room(self, polls: int) -> bool:
         """Return True if there is room for what one more poll brings."""

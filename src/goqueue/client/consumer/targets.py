@@ -5,7 +5,7 @@ is polled; a leader that cannot be asked rests for a while, and the others go on
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final
 
 from goqueue.base.errors import (
@@ -83,12 +83,16 @@ class PollTargets:
 
     def begun(self, node: str) -> None:
         """Take note that a poll was sent."""
+        if self.cluster is None:
+            return
         self._turn += 1
         self._turns[node] = self._turn
         self._under_way[node] += 1
 
     def ended(self, node: str) -> None:
         """Take note that a poll was answered, or never will be."""
+        if self.cluster is None:
+            return
         self._under_way[node] -= 1
         if self._under_way[node] <= 0:
             del self._under_way[node]
@@ -99,8 +103,9 @@ class PollTargets:
 
     def went_well(self, node: str) -> None:
         """Take note that a node has answered with messages or without."""
-        self._failing_s = None
-        self._rests.pop(node, None)
+        if self.cluster is not None:
+            self._failing_s = None
+            self._rests.pop(node, None)
 
     def takes(self, node: str, error: GoQueueError, now_s: float) -> bool:
         """Take the error of a poll if another node may do better; raise if none did for long."""
@@ -128,10 +133,10 @@ class PollTargets:
         self.cluster.mark_stale()
         return True
 
-    def homes_of(self, orders: Sequence[Order]) -> tuple[dict[str, list[Order]], list[Order]]:
+    def homes_of(self, orders: list[Order]) -> tuple[dict[str, list[Order]], list[Order]]:
         """Return settlements by the node that takes them, and those no node takes at present."""
         if self.cluster is None:
-            return {ONE_BROKER: list(orders)} if orders else {}, []
+            return {ONE_BROKER: orders} if orders else {}, []
         homes: dict[str, list[Order]] = {}
         homeless: list[Order] = []
         for order in orders:
