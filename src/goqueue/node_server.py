@@ -1,6 +1,8 @@
 """A broker that is a node of a cluster, with its listeners: ``goqueue serve`` with a cluster."""
 
 import asyncio
+import os
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -8,9 +10,12 @@ from goqueue.base.errors import ShuttingDownError
 from goqueue.base.ids import NodeId
 from goqueue.config.cluster_check import read_key
 from goqueue.config.cluster_settings import parse_peers
+from goqueue.config.etcd import is_etcd_url, parse_etcd_url
 from goqueue.config.model import BrokerConfig
 from goqueue.core.cluster.membership import ClusterTimers
+from goqueue.core.raft.messages import PeerId
 from goqueue.runtime.clock import SystemClock
+from goqueue.runtime.cluster.consensus import Consensus, ConsensusMaker, StateMachine
 from goqueue.runtime.cluster.gauges import cluster_metrics
 from goqueue.runtime.cluster.node import Node
 from goqueue.runtime.cluster.node_config import ListenerAddresses, NodeConfig
@@ -50,12 +55,27 @@ def node_config(config: BrokerConfig) -> NodeConfig:
     )
 
 
+def _maker(config: BrokerConfig) -> ConsensusMaker | None:
+    """Return what makes the node's part in an etcd, None for the embedded quorum."""
+    if not is_etcd_url(config.cluster_quorum):
+        return None
+    etcd = parse_etcd_url(config.cluster_quorum, environment=os.environ)
+
+    def make(peer: PeerId, founders: Sequence[PeerId], machine: StateMachine) -> Consensus:
+        # Its client is loaded only where it is used.
+        from goqueue.runtime.cluster.etcd.opening import open_etcd_consensus  # noqa: PLC0415
+
+        return open_etcd_consensus(etcd, peer=peer, founders=founders, machine=machine)
+
+    return make
+
+
 class NodeServer(Server):
     """Starts a broker as a node: it finds its cluster first, and leaves it when it stops."""
 
     def __init__(self, config: BrokerConfig) -> None:
         disk, clock = LocalDisk(Path(config.data_dir)), SystemClock()
-        self.node = Node(node_config(config), disk, clock)
+        self.node = Node(node_config(config), disk, clock, _maker(config))
         super().__init__(config, disk=disk, clock=clock, topology=self.node.topology)
         self.peers = Peers(self.node)
         self.port = ClusterPort(self.node)

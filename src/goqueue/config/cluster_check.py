@@ -9,7 +9,8 @@ from goqueue.base.cluster_limits import NODE_ID_CHARACTERS_MAX
 from goqueue.base.errors import InvalidConfigError, InvalidNameError
 from goqueue.base.names import check_name
 from goqueue.config.address import parse_address
-from goqueue.config.cluster_settings import ETCD, parse_peers
+from goqueue.config.cluster_settings import parse_peers
+from goqueue.config.etcd import is_etcd_url, parse_etcd_url
 from goqueue.config.model import BrokerConfig
 
 KEY_BYTES_MIN: Final = 16
@@ -64,8 +65,11 @@ def _bad_name(config: BrokerConfig) -> Iterator[str]:
 
 def _bad_quorum(quorum: str, peers: int) -> Iterator[str]:
     size = peers + 1
-    if quorum.startswith(ETCD):
-        yield f"cluster.quorum: {quorum} needs a version with etcd; leave it out"
+    if is_etcd_url(quorum):
+        try:
+            parse_etcd_url(quorum, environment=os.environ)
+        except InvalidConfigError as error:
+            yield error.message
     if not quorum.isdigit():
         return
     if int(quorum) > size:

@@ -10,7 +10,7 @@
 - behind ``barrier`` this node has applied all that was applied anywhere when it was called.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -109,3 +109,7 @@ class Consensus(Protocol):
     async def stop(self) -> None:
         """Take part no longer; what waits ends with an error."""
         ...
+
+
+ConsensusMaker = Callable[[PeerId, Sequence[PeerId], StateMachine], Consensus]
+"""Given the number of a node, those of all founders and the machine that entries are applied to."""

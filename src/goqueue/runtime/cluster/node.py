@@ -23,7 +23,7 @@ from goqueue.observability.events import LogEvent
 from goqueue.observability.logging import get_logger
 from goqueue.runtime.clock import Clock
 from goqueue.runtime.cluster.admission import OLD_COPY, Denials, check_peer
-from goqueue.runtime.cluster.consensus import Leading
+from goqueue.runtime.cluster.consensus import Consensus, ConsensusMaker, Leading
 from goqueue.runtime.cluster.controller import Controller
 from goqueue.runtime.cluster.decisions import Decisions
 from goqueue.runtime.cluster.founding import Founding, Origin, cluster_id_of
@@ -55,16 +55,18 @@ log = get_logger("goqueue.cluster")
 class Node:
     """One node. Its broker asks ``topology``, everything else asks the part it is about."""
 
-    def __init__(self, config: NodeConfig, disk: Disk, clock: Clock) -> None:
-        self.config = config
-        self.clock = clock
+    def __init__(
+        self, config: NodeConfig, disk: Disk, clock: Clock, maker: ConsensusMaker | None = None
+    ) -> None:
+        self.config, self.clock = config, clock
+        self._make_consensus = maker
         self.metadata = Metadata(config.node, clock)
         self.addresses = ListenerAddresses()
         self._disk = disk
         self._links: Links | None = None
         self._identity: Identity | None = None
         self._founding: Founding | None = None
-        self._quorum: Quorum | None = None
+        self._quorum: Consensus | None = None
         self._proposing: Proposing | None = None
         self._controller: Controller | None = None
         self._membership: NodeMembership | None = None
@@ -123,7 +125,7 @@ class Node:
         return self._controller
 
     @property
-    def quorum(self) -> Quorum:
+    def quorum(self) -> Consensus:
         """The quorum that holds the metadata."""
         assert self._quorum is not None, "started"
         return self._quorum
@@ -223,14 +225,21 @@ class Node:
                 f" the settings of {self.node} name {', '.join(self.config.founders)}"
             )
 
-    def _build(self, store: RaftStore) -> None:
+    def _consensus(self, store: RaftStore) -> Consensus:
+        own, members = self.identity.members[self.node], self.identity.members.values()
+        if self._make_consensus is not None:
+            store.close()
+            return self._make_consensus(own, sorted(members), self.metadata)
         config = QuorumConfig(
-            peer=self.identity.members[self.node],
+            peer=own,
             tick_ms=TICK_MS,
             election_ticks=max(2, self.config.election_ms // TICK_MS),
             heartbeat_ticks=max(1, self.config.election_ms // TICK_MS // 4),
         )
-        self._quorum = Quorum(config, store, self.metadata, self._send_raft)
+        return Quorum(config, store, self.metadata, self._send_raft)
+
+    def _build(self, store: RaftStore) -> None:
+        self._quorum = self._consensus(store)
         decisions = Decisions(self.metadata, self._quorum, self.clock)
         self._proposing = Proposing(self.metadata, decisions, self.links)
         self._controller = Controller(
@@ -348,7 +357,7 @@ class Node:
 
     def _receive_raft(self, peer: PeerIdentity, body: Buffer) -> None:
         quorum = self._quorum
-        if quorum is None or self.metadata.members.get(peer.node) is None:
+        if not isinstance(quorum, Quorum) or self.metadata.members.get(peer.node) is None:
             return
         try:
             quorum.receive(memoryview(body))

@@ -59,15 +59,13 @@ class Partition:
         is_replicated: bool = False,
         directory: str = "",
     ) -> None:
-        self._disk = disk
-        self._meter = meter
+        self._disk, self._meter = disk, meter
         self._directory = directory or directory_of(name)
         self._committer = committer
         self.rolling: asyncio.Task[None] | None = None
         self.waiters = Waiters()
         self._unsynced_bytes = 0
-        self.name = name
-        self.settings = settings
+        self.name, self.settings = name, settings
         self.log = PartitionLog(disk, self._directory, segment_bytes=settings.segment_bytes)
         self.leadership = Leadership(self.log, Role.FOLLOWER if is_replicated else Role.LEADER)
         self.queue = queue
@@ -80,8 +78,7 @@ class Partition:
         self.is_closed = False
         self.is_waited_for = True
         """Whether readers may wait here for news; not when the broker is about to stop."""
-        self.is_compacting = False
-        self._is_removed = False
+        self.is_compacting = self._is_removed = False
         self._seen_offset = Offset(0)
 
     def __repr__(self) -> str:
@@ -242,8 +239,7 @@ class Partition:
         """Commit everything appended so far if one quick sync does it, and tell, or raise."""
         self.leadership.check_role()
         self.check_open()
-        is_open = self.rolling is None and not self.log.is_committing
-        is_open = is_open and self.leadership.is_alone
+        is_open = self.rolling is None and not self.log.is_committing and self.leadership.is_alone
         if not is_open or not self._committer.is_free(self._unsynced_bytes):
             return False
         self._committer.sync_here(self)
