@@ -151,10 +151,10 @@ class NodeServer(Server):
     def _make_replicas(self) -> Replicas:
         replicas = Replicas(
             self.broker,
-            self.node.topology,
+            self.node.metadata,
             self._cluster,
-            node=self.node.node,
-            directory=self.node.identity.directory,
+            identity=self.node.identity.peer,
+            propose=self.node.topology.propose,
             check_live=self.node.topology.check_live,
         )
         self.node.topology.topics = replicas.topics

@@ -169,15 +169,8 @@ class ClusterChaos:
 
     def _pause(self) -> None:
         node = self._node()
-        if node.is_up and not node.host.is_paused:
-            host = node.host
-            host.pause()
-
-            def resume() -> None:
-                if not host.is_dead and host.is_paused:
-                    host.resume()
-
-            self._later(resume, choices=(0.05, 0.8, 2.5))
+        if node.is_up:
+            node.host.pause(self._random.choice([0.05, 0.8, 2.5]))
 
     def _slow_disks(self) -> None:
         self.simulation.slow_down_disks(self._random.choice([0, 0.02, 0.3]))

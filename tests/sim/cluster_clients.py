@@ -1,6 +1,7 @@
 """Clients of a simulated cluster: they find leaders, repeat what is in doubt, keep a history."""
 
 import asyncio
+import inspect
 import time
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
@@ -50,6 +51,9 @@ async def ask(node: SimNode, work: Coroutine[Any, Any, T]) -> T:
     try:
         outcome = await asyncio.wait_for(node.run(answer()), ANSWER_SECONDS)
     except TimeoutError as error:
+        if inspect.getcoroutinestate(work) == inspect.CORO_CREATED:
+            # The process died before it began.
+            work.close()
         raise DeadlineExceededError(f"{node} did not answer") from error
     if isinstance(outcome, Exception):
         raise outcome

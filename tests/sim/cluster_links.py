@@ -177,7 +177,7 @@ class SimLinks:
     def dial(self, peers: Mapping[NodeId, str]) -> None:
         """Do nothing: everybody is connected."""
 
-    def cast(self, to: NodeId, operation: PeerOperation, header: bytes) -> None:
+    def cast(self, to: NodeId, operation: PeerOperation, body: bytes) -> None:
         """Lose everything: nothing of data is cast."""
 
     async def request(

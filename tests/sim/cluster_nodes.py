@@ -194,8 +194,8 @@ class SimNode:
             broker,
             metadata,
             links,
-            node=self.name,
-            directory=self.directory,
+            identity=self.identity,
+            propose=metadata.propose,
             check_live=topology.check_live,
             lag_ms=LAG_MS,
         )
@@ -261,8 +261,6 @@ class SimNode:
 
     def _end(self) -> None:
         host, self._host = self.host, None
-        if host.is_paused:
-            host.is_paused = False
         host.kill()
         self._cluster.peers.died(self)
         self._cluster.ended(self)
@@ -381,8 +379,6 @@ class SimCluster:
             node.disk.heal()
             if not node.is_up:
                 node.begin()
-            elif node.host.is_paused:
-                node.host.resume()
 
 
 Scenario = Callable[[SimCluster], Coroutine[Any, Any, None]]

@@ -113,7 +113,8 @@ class ControlChaos:
 
     def _is_at_work(self, node: Node) -> bool:
         host = self.fleet.places[node.node].host
-        return node.is_live and host is not None and not host.is_paused
+        now = self.fleet.simulation.loop.time()
+        return node.is_live and host is not None and host.paused_until <= now
 
     def _propose(self, node: Node, topic: str) -> None:
         """Ask on a node; what its process does not live to answer is not known."""

@@ -1,6 +1,6 @@
-"""The metadata of the cluster as the parts of a node see it: an image, its news, proposals."""
+"""The metadata of the cluster as the parts of a node see it: an image and its news."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from goqueue.base.ids import NodeEpoch
@@ -9,12 +9,15 @@ from goqueue.core.cluster.events import Event
 from goqueue.core.cluster.image import ClusterImage
 from goqueue.core.cluster.replies import Reply
 
+Propose = Callable[[Command], Awaitable[Reply]]
+"""Has a command decided; done when this node has applied what came of it."""
+
 ImageListener = Callable[[Sequence[Event] | None], None]
 """Hears what was applied; None if anything may be different from before."""
 
 
 class ImageSource(Protocol):
-    """Where a node learns what the cluster decided, and proposes more."""
+    """Where a node learns what the cluster decided."""
 
     @property
     def image(self) -> ClusterImage:
@@ -28,8 +31,4 @@ class ImageSource(Protocol):
 
     def watch(self, listener: ImageListener) -> None:
         """Call a listener in the step in which events were applied."""
-        ...
-
-    async def propose(self, command: Command) -> Reply:
-        """Have a command decided; return when this node has applied what came of it."""
         ...

@@ -15,7 +15,7 @@ from goqueue.core.replication.leader import ProposeIsr
 from goqueue.core.replication.replica import AlterOutcome, IsrAnswer, ReplicaSet
 from goqueue.observability.events import LogEvent
 from goqueue.observability.logging import get_logger
-from goqueue.runtime.cluster.image_source import ImageSource
+from goqueue.runtime.cluster.image_source import ImageSource, Propose
 
 log = get_logger("goqueue.replicas")
 
@@ -38,8 +38,11 @@ def replica_set(topic: ClusterTopic, record: PartitionRecord) -> ReplicaSet:
 class IsrProposals:
     """One request under way at a time; what comes meanwhile goes with the next."""
 
-    def __init__(self, source: ImageSource, node: NodeId, answered: Answered) -> None:
+    def __init__(
+        self, source: ImageSource, propose: Propose, node: NodeId, answered: Answered
+    ) -> None:
         self._source = source
+        self._decide = propose
         self._node = node
         self._answered = answered
         self._waiting: dict[TopicPartition, ProposeIsr] = {}
@@ -77,7 +80,7 @@ class IsrProposals:
             return
         command = AlterPartitions(node=self._node, epoch=epoch, parts=parts)
         try:
-            reply = await self._source.propose(command)
+            reply = await self._decide(command)
         except GoQueueError as error:
             # Leaders propose again what was not answered.
             log.warning(LogEvent.ISR_NOT_CHANGED, partitions=len(parts), error=error.message)

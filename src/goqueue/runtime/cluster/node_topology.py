@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from goqueue.base.errors import InvalidConfigError, LeaderNotAvailableError, NodeFencedError
-from goqueue.base.ids import NodeEpoch, NodeId, TopicName, TopicPartition
+from goqueue.base.ids import NodeId, TopicName, TopicPartition
 from goqueue.core.cluster.commands import (
     AllocateIds,
     Command,
@@ -13,9 +13,7 @@ from goqueue.core.cluster.commands import (
     DeleteTopic,
     Setting,
 )
-from goqueue.core.cluster.image import ClusterImage
 from goqueue.core.cluster.replies import IdsReply, Reply
-from goqueue.runtime.cluster.image_source import ImageListener
 from goqueue.runtime.cluster.image_view import ImageView
 from goqueue.runtime.cluster.internal_topics import with_factor
 from goqueue.runtime.cluster.links import Links
@@ -66,20 +64,6 @@ class NodeTopology:
     def attach(self, proposing: Proposing, membership: NodeMembership, links: Links) -> None:
         """Know the parts of a node that takes part in its quorum."""
         self._proposing, self._membership, self._links = proposing, membership, links
-
-    @property
-    def image(self) -> ClusterImage:
-        """What this node has applied of the metadata."""
-        return self.metadata.image
-
-    @property
-    def node_epoch(self) -> NodeEpoch | None:
-        """The registration of this process; None until it is registered."""
-        return self.metadata.node_epoch
-
-    def watch(self, listener: ImageListener) -> None:
-        """Call a listener in the step in which events were applied."""
-        self.metadata.watch(listener)
 
     async def propose(self, command: Command) -> Reply:
         """Return the answer of the controller when this node has applied it."""

@@ -12,7 +12,6 @@ from typing import Final
 from goqueue.base.cluster_limits import REPLICA_LAG_MS
 from goqueue.base.errors import GoQueueError, LeaderNotAvailableError
 from goqueue.base.ids import (
-    DirectoryId,
     NodeEpoch,
     NodeId,
     Offset,
@@ -43,7 +42,7 @@ from goqueue.runtime.clock import Clock
 from goqueue.runtime.cluster.cluster_topics import ClusterTopics
 from goqueue.runtime.cluster.feeder import Feeds
 from goqueue.runtime.cluster.fetcher import Fetcher
-from goqueue.runtime.cluster.image_source import ImageSource
+from goqueue.runtime.cluster.image_source import ImageSource, Propose
 from goqueue.runtime.cluster.isr_proposals import IsrProposals, find_topic, replica_set
 from goqueue.runtime.cluster.links import Handler, Links
 from goqueue.runtime.cluster.replica_group import ReplicaGroup
@@ -51,7 +50,7 @@ from goqueue.runtime.cluster.replica_notebook import ReplicaNotebook
 from goqueue.runtime.log.partition import Partition
 from goqueue.runtime.log.topic import Topic
 from goqueue.storage.replica_journal import ReplicaJournal
-from goqueue.wire.peer_calls import PeerOperation
+from goqueue.wire.peer_calls import PeerIdentity, PeerOperation
 
 TICK_MS: Final = SECOND_MS
 """How often leaders look for followers that lag, and lost proposals are sent again."""
@@ -86,13 +85,13 @@ class Replicas:
         source: ImageSource,
         links: Links,
         *,
-        node: NodeId,
-        directory: DirectoryId,
+        identity: PeerIdentity,
+        propose: Propose,
         check_live: Callable[[], None],
         throttle: TokenBucket | None = None,
         lag_ms: int = REPLICA_LAG_MS,
     ) -> None:
-        self.node, self.directory = node, directory
+        self.node, self.directory = identity.node, identity.directory
         self.clock: Clock = broker.clock
         self.lag_ms = lag_ms
         self.check_live = check_live
@@ -104,7 +103,7 @@ class Replicas:
         self._closing: dict[TopicPartition, asyncio.Task[None]] = {}
         self._fetchers: dict[NodeId, Fetcher] = {}
         self._feeds = Feeds(self, throttle=throttle)
-        self._proposals = IsrProposals(source, node, self._answered)
+        self._proposals = IsrProposals(source, propose, self.node, self._answered)
         self.topics = ClusterTopics(broker, source, self)
         self.heard = self._feeds.heard
         self._is_current = False

@@ -50,15 +50,27 @@ def append_rowless(partition: Partition, frames: Sequence[CheckedFrame]) -> Offs
     frames stand for would otherwise be lost with the leader.
     """
     offset = partition.log.end_offset
-    (hole,) = [raw for _, _, raw in encode_holes(offset, Offset(offset + 1))]
-    empty = CheckedFrame(
-        header=read_header(hole),
-        frame=hole,
-        rows=1,
-        stamp=NO_STAMP,
-        sequence_count=0,
-        first_timestamp_us=0,
-    )
-    partition.append([*frames, empty])
+    partition.append([*frames, *_holes(offset, Offset(offset + 1))])
     partition.queue.empty.add(offset)
     return offset
+
+
+def append_holes(partition: Partition, end_offset: Offset) -> None:
+    """Go on at an offset that lies ahead, in a log that has replicas: those get the holes, too."""
+    offset = partition.log.end_offset
+    partition.append(_holes(offset, end_offset), is_own=True)
+    partition.queue.empty.add_range(offset, end_offset)
+
+
+def _holes(offset: Offset, end_offset: Offset) -> list[CheckedFrame]:
+    return [
+        CheckedFrame(
+            header=read_header(hole),
+            frame=hole,
+            rows=rows,
+            stamp=NO_STAMP,
+            sequence_count=0,
+            first_timestamp_us=0,
+        )
+        for _, rows, hole in encode_holes(offset, end_offset)
+    ]

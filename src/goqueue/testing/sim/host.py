@@ -17,7 +17,7 @@ class Host:
     def __init__(self, name: str, loop: SimLoop, network: SimNetwork) -> None:
         self.name = name
         self.is_dead = False
-        self.is_paused = False
+        self.paused_until = 0.0
         self._loop = loop
         self._network = network
         self._context = copy_context()
@@ -48,17 +48,9 @@ class Host:
         await done
         return task.result()
 
-    def pause(self, seconds: float | None = None) -> None:
-        """Let nothing of it run for a while, as SIGSTOP does; what is sent to it waits."""
-        self.is_paused = True
-        self._loop.hold_callbacks_of(self)
-        if seconds is not None:
-            self._loop.call_later(seconds, self.resume, context=Context())
-
-    def resume(self) -> None:
-        """Let it go on."""
-        self.is_paused = False
-        self._loop.release_callbacks_of(self)
+    def pause(self, seconds: float) -> None:
+        """Stop it for a while as SIGSTOP does: it keeps its connections and says nothing."""
+        self._loop.pause_callbacks_of(self, seconds)
 
     def kill(self) -> None:
         """End it as SIGKILL does: nothing of it runs any more, its connections are reset."""

@@ -10,15 +10,16 @@ from math import ulp
 from typing import Any, Final, Protocol
 
 START_SECONDS: Final = 1_000.0
+STEP_SECONDS: Final = 0.000_000_1
 STEPS_MAX: Final = 5_000_000
 """Rounds of the loop before a simulation counts as a livelock."""
 
 
 class Owner(Protocol):
-    """A process whose callbacks a loop runs until it is dead."""
+    """A process whose callbacks a loop runs until it is dead, and not while it is paused."""
 
     is_dead: bool
-    is_paused: bool
+    paused_until: float
 
 
 OWNER: Final[ContextVar[Owner | None]] = ContextVar("owner", default=None)
@@ -49,6 +50,19 @@ class _Jump:
         """Hold nothing."""
 
 
+class _Later:
+    """A callback that was ready when its process was paused."""
+
+    def __init__(self, handle: asyncio.Handle) -> None:
+        self.handle = handle
+
+    def run(self) -> None:
+        """Run it, unless it was cancelled meanwhile."""
+        if not self.handle.cancelled():
+            # In the context that it would have run in: this is called there.
+            self.handle._callback(*self.handle._args)  # type: ignore[attr-defined]  # noqa: SLF001
+
+
 class SimLoop(BaseEventLoop):
     """Runs callbacks in the order of virtual time; those of dead processes never run."""
 
@@ -58,8 +72,6 @@ class SimLoop(BaseEventLoop):
         self._selector = _Jump(self)
         self.work_seconds: Callable[[], float] = lambda: 0.0
         """How long work handed to a thread takes."""
-        self._held: dict[Owner, list[asyncio.Handle]] = {}
-        """What processes would have done that stand still, in its order."""
         self.connect: Callable[..., Any] | None = None
         self.listen: Callable[..., Any] | None = None
 
@@ -90,11 +102,8 @@ class SimLoop(BaseEventLoop):
     ) -> asyncio.Handle:
         """Run a callback in the next round, unless its process is dead."""
         context = copy_context() if context is None else context
-        owner = context.get(OWNER)
-        if owner is not None and owner.is_paused and not owner.is_dead:
-            handle = asyncio.Handle(callback, args, self, context)
-            self._held.setdefault(owner, []).append(handle)
-            return handle
+        if self._is_paused(context):
+            return self.call_at(self._now, callback, *args, context=context)
         handle = super().call_soon(callback, *args, context=context)
         if _is_dead(context):
             _drop(handle)
@@ -110,10 +119,8 @@ class SimLoop(BaseEventLoop):
         """Run a callback at a virtual time, unless its process is dead by then."""
         context = copy_context() if context is None else context
         owner = context.get(OWNER)
-        if owner is not None and owner.is_paused and not owner.is_dead:
-            timer = asyncio.TimerHandle(when, callback, args, self, context)
-            self._held.setdefault(owner, []).append(timer)
-            return timer
+        if owner is not None and when < owner.paused_until:
+            when = self._step_behind(owner)
         handle = super().call_at(when, callback, *args, context=context)
         if _is_dead(context):
             _drop(handle)
@@ -121,40 +128,34 @@ class SimLoop(BaseEventLoop):
 
     def stop_callbacks_of(self, owner: Owner) -> None:
         """Let nothing of a process run any more, as SIGKILL does."""
-        self._held.pop(owner, None)
         handles = [*self._ready, *self._scheduled]  # type: ignore[attr-defined]
         for handle in handles:
             if handle._context.get(OWNER) is owner:  # noqa: SLF001 - asyncio shows it nowhere else
                 _drop(handle)
 
-    def hold_callbacks_of(self, owner: Owner) -> None:
-        """Let nothing of a process run until it is released, as SIGSTOP does."""
-        held = self._held.setdefault(owner, [])
-        for handle in list(self._ready):  # type: ignore[attr-defined]
-            if handle._context.get(OWNER) is owner and not handle.cancelled():  # noqa: SLF001
-                # The loop may be about to run it, so it stays where it is and does nothing.
-                callback, args = handle._callback, handle._args  # noqa: SLF001
-                held.append(asyncio.Handle(callback, args, self, handle._context))  # noqa: SLF001
-                handle.cancel()
-        timers: Any = self._scheduled  # type: ignore[attr-defined]
-        for timer in [one for one in timers if one._context.get(OWNER) is owner]:  # noqa: SLF001
-            timers.remove(timer)
-            timer._scheduled = False  # noqa: SLF001
-            held.append(timer)
-        heapq.heapify(timers)
+    def pause_callbacks_of(self, owner: Owner, seconds: float) -> None:
+        """Let nothing of a process run for a while, as SIGSTOP does; then all that came due."""
+        owner.paused_until = self._now + seconds
+        ready: list[asyncio.Handle] = [*self._ready]  # type: ignore[attr-defined]
+        for handle in ready:
+            if handle._context.get(OWNER) is owner:  # type: ignore[attr-defined]  # noqa: SLF001
+                self._ready.remove(handle)  # type: ignore[attr-defined]
+                again = _Later(handle)
+                super().call_at(self._step_behind(owner), again.run, context=handle._context)  # type: ignore[attr-defined]  # noqa: SLF001
+        timers: list[Any] = sorted(self._scheduled)  # type: ignore[attr-defined]
+        for timer in timers:
+            if timer._context.get(OWNER) is owner and timer._when < owner.paused_until:  # noqa: SLF001
+                timer._when = self._step_behind(owner)  # noqa: SLF001
+        heapq.heapify(self._scheduled)  # type: ignore[attr-defined]
 
-    def release_callbacks_of(self, owner: Owner) -> None:
-        """Let a process do what it would have done meanwhile, in the order of its time."""
-        held = self._held.pop(owner, [])
-        plain = [one for one in held if not isinstance(one, asyncio.TimerHandle)]
-        timers = [one for one in held if isinstance(one, asyncio.TimerHandle)]
-        for handle in plain:
-            if not handle.cancelled():
-                self._ready.append(handle)  # type: ignore[attr-defined]
-        for timer in sorted(timers, key=asyncio.TimerHandle.when):
-            if not timer.cancelled():
-                timer._scheduled = True  # type: ignore[attr-defined]  # noqa: SLF001
-                heapq.heappush(self._scheduled, timer)  # type: ignore[attr-defined]
+    def _step_behind(self, owner: Owner) -> float:
+        """Return the next moment behind a pause: what waits keeps its order."""
+        owner.paused_until += STEP_SECONDS
+        return owner.paused_until
+
+    def _is_paused(self, context: Context) -> bool:
+        owner = context.get(OWNER)
+        return owner is not None and self._now < owner.paused_until
 
     def run_in_executor(
         self, executor: object, func: Callable[..., Any], *args: object
@@ -204,6 +205,8 @@ def _is_dead(context: Context) -> bool:
 def _drop(handle: asyncio.Handle) -> None:
     """Cancel a callback; a task that has not begun never will, which is no mistake to warn of."""
     task = getattr(handle._callback, "__self__", None)  # type: ignore[attr-defined]  # noqa: SLF001
+    if isinstance(task, _Later):
+        _drop(task.handle)
     handle.cancel()
     work = task.get_coro() if isinstance(task, asyncio.Task) else None
     if inspect.iscoroutine(work) and inspect.getcoroutinestate(work) == inspect.CORO_CREATED:
