@@ -199,6 +199,8 @@ class ServiceFleet:
             self._set_roles(node, name)
 
     def _set_roles(self, node: Node, topic: str) -> None:
+        states = node.broker.topic(topic).states
+        states.on_made = lambda made: made.leadership.lead(Epoch(self.epoch), None)
         for one in node.broker.topic(topic).partitions:
             if self.leader(one.name) != node.name:
                 one.leadership.follow(Epoch(self.epoch), Copied())

@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from tests.runtime.tx_chaos import Chaos
+from tests.sim.tx_chaos import Chaos
 
 SEEDS = max(int(os.environ.get("GOQUEUE_SIM_SEEDS", "200")) // 10, 1)
 FIRST_SEED = int(os.environ.get("GOQUEUE_SIM_FIRST_SEED", "1"))

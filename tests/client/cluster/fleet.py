@@ -147,12 +147,15 @@ class Fleet:
 
     async def _start_node(self, name: str) -> None:
         config = BrokerConfig(node_id=name, sync_threads=0)
-        topology = SetTopology(self.view, name)
-        broker = Broker(config, MemoryDisk(), topology=topology)
+        # Each keeps everything by itself, and is told of a cluster when it has started.
+        broker = Broker(config, MemoryDisk())
         broker.producer_ids.check_life = lambda **_: None
         broker.producer_ids.init = self._new_producer  # type: ignore[method-assign]
         broker.producer_ids.renew = _renewed  # type: ignore[method-assign]
         await broker.start()
+        for state in broker.state_logs.values():
+            await state.prepare()
+        broker.topology = SetTopology(self.view, name)
         if self.nodes:
             await broker.groups.stop()
             self._share_groups(broker, next(iter(self.nodes.values())).broker)
@@ -201,7 +204,9 @@ class Fleet:
 
     def create_topic(self, name: str, leaders: Sequence[str], **settings: Any) -> None:
         for node in self.nodes.values():
+            topology, node.broker.topology = node.broker.topology, None
             topic = node.broker.create_topic(name, partitions=len(leaders), settings=settings)
+            node.broker.topology = topology
             for partition, leader in zip(topic.partitions, leaders, strict=True):
                 _guard(node, partition)
                 if leader != node.name:

@@ -1,20 +1,22 @@
 """Transactions across nodes that settle what groups consume, and that adopt others (P9)."""
 
+import asyncio
+
 import pytest
 
 from goqueue.base.errors import AdoptionRefusedError, InvalidTransactionStateError
 from goqueue.core.tx.producer import ABORT, COMMIT, Identity
 from goqueue.runtime.broker import Broker
 from goqueue.runtime.state_log import STATE_TOPIC
-from tests.runtime.test_transactions_cluster import NOTE, elsewhere, open_anywhere, run
-from tests.runtime.tx_clients import GROUP, Client, Reader, Teller, Worker, place
-from tests.runtime.tx_fleet import Fleet
+from tests.sim.test_tx_cluster import NOTE, elsewhere, open_anywhere, run
+from tests.sim.tx_clients import GROUP, Client, Reader, Teller, Worker, place
+from tests.sim.tx_fleet import Fleet
 
 
 async def group_with(fleet: Fleet, *values: str) -> Worker:
     """Publish messages and join the group that reads them."""
     fleet.elect(place("in", 0), fleet.leader(place(STATE_TOPIC, 0)))
-    await fleet.pass_time(0.3)
+    await asyncio.sleep(0.3)
     teller = Teller(fleet, "filler")
     await teller.init()
     await teller.begin()
@@ -38,7 +40,7 @@ async def move_group(fleet: Fleet) -> None:
     new = next(one for one in fleet.nodes if one != old)
     fleet.elect(place(STATE_TOPIC, 0), new)
     fleet.elect(place("in", 0), new)
-    await fleet.pass_time(0.3)
+    await asyncio.sleep(0.3)
 
 
 @pytest.mark.parametrize("leader", ["stays", "moves"])
@@ -138,7 +140,7 @@ def test_a_job_and_its_tasks_end_together() -> None:
         await late.begin()
         await late.publish("accounts", 0, "late")
         await detach(late)
-        await fleet.pass_time(5)
+        await asyncio.sleep(5)
         await job.begin()
         with pytest.raises(AdoptionRefusedError, match="CompleteAbort"):
             await adopt(job, late.who)

@@ -9,9 +9,9 @@ from goqueue.core.tx.producer import COMMIT, Identity
 from goqueue.runtime.broker import Broker
 from goqueue.runtime.tx.producer_sessions import Life
 from goqueue.wire.peer_calls import PeerOperation
-from tests.runtime.test_transactions_cluster import elsewhere, run
-from tests.runtime.tx_clients import Reader, Teller, place
-from tests.runtime.tx_fleet import Fleet
+from tests.sim.test_tx_cluster import elsewhere, run
+from tests.sim.tx_clients import Reader, Teller, place
+from tests.sim.tx_fleet import Fleet
 
 
 @pytest.mark.parametrize("again", ["same", "moved"])

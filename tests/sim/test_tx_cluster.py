@@ -24,8 +24,8 @@ from goqueue.testing.sim.simulation import Simulation
 from goqueue.wire.calls import Call
 from goqueue.wire.peer_calls import PeerOperation
 from goqueue.wire.tx_peer_calls import MarkKind, TxMark, TxMarks
-from tests.runtime.tx_clients import Client, Reader, Teller, place
-from tests.runtime.tx_fleet import Fleet
+from tests.sim.tx_clients import Client, Reader, Teller, place
+from tests.sim.tx_fleet import Fleet
 
 NOTE, LATER = "batch 7", "batch 8"
 TOPICS = {"accounts": 3, "in": 1}
@@ -65,7 +65,7 @@ async def elsewhere(fleet: Fleet, teller: Teller) -> None:
     """Move the coordinator of a producer to another node."""
     home = fleet.leader(teller.where)
     fleet.elect(teller.where, next(name for name in fleet.nodes if name != home))
-    await fleet.pass_time(0.2)
+    await asyncio.sleep(0.2)
 
 
 def open_anywhere(fleet: Fleet) -> list[str]:
@@ -216,7 +216,7 @@ def test_the_end_of_a_transaction_overtakes_an_admission() -> None:
 
         cluster.link.ask = slow  # type: ignore[method-assign, assignment]
         sending = asyncio.create_task(teller.publish("accounts", number, "late"))
-        await fleet.pass_time(0.5)
+        await asyncio.sleep(0.5)
         await teller.end(ABORT)
         late.set()
         with pytest.raises(InvalidTransactionStateError):
@@ -248,7 +248,7 @@ def test_a_coordinator_dies_after_deciding_before_it_told_anybody(outcome: str, 
         ) -> None:
             if operation is PeerOperation.TX_MARK and sender == home:
                 decided.set()
-                await fleet.pass_time(1_000)
+                await asyncio.sleep(1_000)
 
         fleet.before_request = stop
         ending = asyncio.create_task(teller.end(outcome, token=NOTE))
@@ -259,7 +259,7 @@ def test_a_coordinator_dies_after_deciding_before_it_told_anybody(outcome: str, 
         for partition in range(3):
             assert await reader.values("accounts", partition) == expected
         await fleet.start_node(home)
-        await fleet.pass_time(2)
+        await asyncio.sleep(2)
         assert open_anywhere(fleet) == []
         await teller.init()
         assert teller.token == (NOTE if outcome == COMMIT else "")
@@ -282,7 +282,7 @@ def test_a_partition_changes_its_leader_between_add_and_mark() -> None:
             old = fleet.leader(where)
             fleet.elect(where, next(one for one in fleet.nodes if one not in (old, home)))
             if turn % 2:
-                await fleet.pass_time(0.2)
+                await asyncio.sleep(0.2)
                 # The new leader asks the coordinator for itself.
                 await teller.publish("accounts", where.partition, f"y{turn}")
             await teller.end(COMMIT if turn < 3 else ABORT)
@@ -335,7 +335,7 @@ def test_a_transaction_times_out_with_another_coordinator() -> None:
         for partition in range(3):
             await teller.publish("accounts", partition, "x")
         await elsewhere(fleet, teller)
-        await fleet.pass_time(8)
+        await asyncio.sleep(8)
         with pytest.raises(InvalidTransactionStateError):
             await teller.end(COMMIT)
         with pytest.raises(InvalidTransactionStateError):
@@ -399,7 +399,7 @@ def test_what_its_coordinator_does_not_know_is_ended_after_a_while(
         await teller.begin()
         where = place("accounts", away(fleet, teller)[0])
         await teller.publish("accounts", where.partition, "x")
-        await fleet.pass_time(5)
+        await asyncio.sleep(5)
         assert list(fleet.led(where).queue.tx) == [teller.who.number], "it is open, and stays so"
         raw = teller.pack(where, "lost")
         home = fleet.leader(teller.where)
@@ -411,7 +411,7 @@ def test_what_its_coordinator_does_not_know_is_ended_after_a_while(
         else:
             await teller.end(fate)
         assert list(fleet.led(where).queue.tx), "nobody told it"
-        await fleet.pass_time(10)
+        await asyncio.sleep(10)
 
         assert open_anywhere(fleet) == []
         assert await reader.values("accounts", where.partition) == (["x"] if fate == COMMIT else [])
@@ -443,11 +443,11 @@ def test_a_node_that_is_cut_off_changes_nothing() -> None:
         assert host is not None
         alone = host.begin(end(old))
         await fleet.cut(home)
-        await fleet.pass_time(1)
+        await asyncio.sleep(1)
         assert not alone.done() or isinstance(alone.exception(), GoQueueError)
         await teller.end(ABORT)
         fleet.heal(home)
-        await fleet.pass_time(2)
+        await asyncio.sleep(2)
 
         assert alone.done()
         assert isinstance(alone.exception(), GoQueueError)

@@ -31,7 +31,7 @@ from goqueue.testing.sim.broker import SimPool
 from goqueue.testing.sim.simulation import Simulation
 from goqueue.wire.calls import Call
 from goqueue.wire.peer_calls import PeerOperation
-from tests.runtime.tx_nodes import HighWatermark, Node, NodeBroker, Request, View
+from tests.sim.tx_nodes import HighWatermark, Node, NodeBroker, Request, View
 
 T = TypeVar("T")
 COPY_SECONDS: Final = 0.004
@@ -100,11 +100,7 @@ class Fleet:
                 self.partition(node.name, place).leadership.follow(Epoch(0), HighWatermark())
             self.elect(place, names[row % len(names)])
         self._tasks.append(asyncio.get_running_loop().create_task(self._copy_on()))
-        await self.pass_time(0.5)
-
-    async def pass_time(self, seconds: float) -> None:
-        """Let virtual time pass."""
-        await asyncio.sleep(seconds)
+        await asyncio.sleep(0.5)
 
     def _make_topics(self, node: Node) -> None:
         broker = node.up

@@ -18,8 +18,8 @@ from goqueue.storage.log_notes import Gap
 from goqueue.testing.conservation_checker import ConservationChecker
 from goqueue.testing.log_checker import LogChecker
 from goqueue.testing.sim.simulation import Simulation
-from tests.runtime.tx_clients import GROUP, Reader, Teller, Worker, place
-from tests.runtime.tx_fleet import Fleet
+from tests.sim.tx_clients import GROUP, Reader, Teller, Worker, place
+from tests.sim.tx_fleet import Fleet
 
 ACCOUNTS: Final = 3
 ORDERS: Final = 100

@@ -27,7 +27,7 @@ from goqueue.wire.peer_calls import PeerIdentity, PeerOperation
 from tests.service.views import SetView
 
 if TYPE_CHECKING:
-    from tests.runtime.tx_fleet import Fleet
+    from tests.sim.tx_fleet import Fleet
 
 T = TypeVar("T")
 

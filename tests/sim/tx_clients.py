@@ -28,7 +28,7 @@ from goqueue.runtime.tx.tx_link import TX_TOPIC
 from tests.runtime.grants import FETCHING, POLLING, PUBLISHING
 from tests.runtime.rig import messages_in
 from tests.runtime.test_transactions import ack_of, frames
-from tests.runtime.tx_fleet import Fleet
+from tests.sim.tx_fleet import Fleet
 
 T = TypeVar("T")
 Work = Callable[[Broker], Coroutine[Any, Any, T]]
