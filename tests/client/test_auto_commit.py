@@ -9,7 +9,7 @@ import goqueue
 import goqueue.aio
 from goqueue.client.aio.link import NativeLink, call
 from goqueue.client.blocking.channel import SocketChannel
-from goqueue.client.blocking.link import Request
+from goqueue.client.blocking.link import ChannelRequest
 from goqueue.client.consumer import polling
 from goqueue.wire import calls, group_calls
 from goqueue.wire.packet import Operation
@@ -58,7 +58,7 @@ def test_asks_again_when_everything_was_handed_out(
     polls: list[Operation] = []
     send = SocketChannel.send
 
-    def noting(channel: SocketChannel, requests: list[Request]) -> list[int]:
+    def noting(channel: SocketChannel, requests: list[ChannelRequest]) -> list[int]:
         polls.extend(one.operation for one in requests if one.operation is Operation.POLL)
         return send(channel, requests)
 

@@ -28,6 +28,8 @@ ALLOWED = {
     ("observability/trace_files.py", "datetime.now"),
     # The blocking client waits in threads, which no simulated loop drives.
     ("client/blocking/chunks.py", "time.sleep"),
+    ("client/blocking/routed_chunks.py", "time.sleep"),
+    ("client/blocking/routed_link.py", "time.sleep"),
     ("client/blocking/sender.py", "time.sleep"),
 }
 

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from goqueue.base.errors import ClosedError, ConnectionLostError, GoQueueError
 from goqueue.client.aio.link import Link
-from goqueue.client.blocking.link import BlockingLink, Request
+from goqueue.client.blocking.link import BlockingLink, ChannelRequest
 from goqueue.client.blocking.loop_thread import LoopThread
 from goqueue.client.blocking.node_links import NodeLinks
 from goqueue.client.protocol.exchange import Answer, Reply
@@ -25,7 +25,7 @@ from goqueue.client.protocol.exchange import Answer, Reply
 class Channel(Protocol):
     """Sends requests now, returns replies later, in any order. One thread at a time."""
 
-    def send(self, requests: Sequence[Request]) -> list[int]:
+    def send(self, requests: Sequence[ChannelRequest]) -> list[int]:
         """Send requests in one go; return their correlations."""
         ...
 
@@ -61,7 +61,7 @@ class SocketChannel:
     def __repr__(self) -> str:
         return f"<SocketChannel by {self._link!r}>"
 
-    def send(self, requests: Sequence[Request]) -> list[int]:
+    def send(self, requests: Sequence[ChannelRequest]) -> list[int]:
         """Send requests in one go; return their correlations."""
         return self._link.send_many(requests)
 
@@ -119,7 +119,7 @@ class RoutedChannel:
     def __repr__(self) -> str:
         return f"<RoutedChannel by {self._nodes!r}>"
 
-    def send(self, requests: Sequence[Request]) -> list[int]:
+    def send(self, requests: Sequence[ChannelRequest]) -> list[int]:
         """Send each request to its node; return their correlations."""
         return [self._nodes.send(one.node, one.operation, one.header) for one in requests]
 
@@ -162,7 +162,7 @@ class EmbeddedChannel:
     def __repr__(self) -> str:
         return f"<EmbeddedChannel to {self._link!r}>"
 
-    def send(self, requests: Sequence[Request]) -> list[int]:
+    def send(self, requests: Sequence[ChannelRequest]) -> list[int]:
         """Send requests; return their correlations."""
         correlations: list[int] = []
         for operation, header, _ in requests:

@@ -45,7 +45,7 @@ GATHERED_BUFFERS_MAX: Final = 1_024
 """As many buffers as the system takes at once."""
 
 
-class Request(NamedTuple):
+class ChannelRequest(NamedTuple):
     """A request without payload, and the node it is for; none where there is one broker."""
 
     operation: Operation
@@ -148,7 +148,7 @@ class BlockingLink:
                 return None
         return self.receive_any()
 
-    def send_many(self, requests: Sequence[Request]) -> list[int]:
+    def send_many(self, requests: Sequence[ChannelRequest]) -> list[int]:
         """Send requests without payload in one go; return their correlations."""
         connection = self._socket or self._connect()
         packets = [self._exchange.request(one.operation, one.header) for one in requests]

@@ -23,7 +23,7 @@ from goqueue.base.errors import (
 )
 from goqueue.base.units import SECOND_MS
 from goqueue.client.blocking.channel import Channel
-from goqueue.client.blocking.link import Request
+from goqueue.client.blocking.link import ChannelRequest
 from goqueue.client.blocking.loop_thread import LoopThread
 from goqueue.client.consumer.decode import Portion
 from goqueue.client.consumer.delivery import Delivery, Order
@@ -291,7 +291,7 @@ class Consumer(Polling, Closes):
         correlations: list[int] = []
         try:
             correlations = self._channel.send(
-                [Request(one.operation, one.header, one.node) for one in requests]
+                [ChannelRequest(one.operation, one.header, one.node) for one in requests]
             )
             for correlation, asked in zip(correlations, requests, strict=True):
                 self._pending[correlation] = asked.orders

@@ -41,7 +41,7 @@ class _Piece(NamedTuple, Generic[OwnerType]):
     batches: list[Batch[OwnerType]]
 
 
-class _Request(NamedTuple, Generic[OwnerType]):
+class _LeaderRequest(NamedTuple, Generic[OwnerType]):
     """What goes to one node in one request."""
 
     node: str
@@ -76,8 +76,8 @@ class RoutedOutbox(Generic[OwnerType]):
         self._strangers: dict[Outbox[OwnerType], calls.InitProducer] = {}
         """Those that need an identity."""
         self._introducing: list[Outbox[OwnerType]] = []
-        self._ready: deque[_Request[OwnerType]] = deque()
-        self._requests: dict[int, _Request[OwnerType]] = {}
+        self._ready: deque[_LeaderRequest[OwnerType]] = deque()
+        self._requests: dict[int, _LeaderRequest[OwnerType]] = {}
         """Those under way, by the identity of their first batch."""
         self._unsettled = 0
 
@@ -178,7 +178,7 @@ class RoutedOutbox(Generic[OwnerType]):
             lane = next(iter(self._awake))
             del self._awake[lane]
             self._ask(lane, requests, now)
-        self._ready += [_Request(node, pieces) for (node, _), pieces in requests.items()]
+        self._ready += [_LeaderRequest(node, pieces) for (node, _), pieces in requests.items()]
 
     def _wake(self, lane: Outbox[OwnerType]) -> None:
         self._resting.pop(lane, None)
@@ -213,7 +213,7 @@ class RoutedOutbox(Generic[OwnerType]):
         """End the producer by what one of its partitions met with."""
         self.abort(error)
 
-    def _next_request(self) -> _Request[OwnerType] | None:
+    def _next_request(self) -> _LeaderRequest[OwnerType] | None:
         """Return the first request whose node has room for one more."""
         busy: dict[str, int] = {}
         for request in self._requests.values():
