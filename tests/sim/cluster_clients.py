@@ -1,10 +1,10 @@
 """Clients of a simulated cluster: they find leaders, repeat what is in doubt, keep a history."""
 
 import asyncio
-import inspect
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Any, TypeVar
 
@@ -38,22 +38,19 @@ def place_of(topic: str, partition: int = 0) -> TopicPartition:
     return TopicPartition(TopicName(topic), PartitionId(partition))
 
 
-async def ask(node: SimNode, work: Coroutine[Any, Any, T]) -> T:
+async def ask(node: SimNode, begin: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Have a node do something for a client that does not wait for ever."""
 
     async def answer() -> T | Exception:
         # A client that is gone does not hear what went wrong.
         try:
-            return await work
+            return await begin()
         except (GoQueueError, AssertionError) as error:
             return error
 
     try:
         outcome = await asyncio.wait_for(node.run(answer()), ANSWER_SECONDS)
     except TimeoutError as error:
-        if inspect.getcoroutinestate(work) == inspect.CORO_CREATED:
-            # The process died before it began.
-            work.close()
         raise DeadlineExceededError(f"{node} did not answer") from error
     if isinstance(outcome, Exception):
         raise outcome
@@ -142,7 +139,7 @@ class ClusterProducer:
         for _ in range(RETRIED_MAX):
             try:
                 node = self._cluster.leader(place.topic, place.partition)
-                published, epoch = await ask(node, self._send(node, place, frames))
+                published, epoch = await ask(node, partial(self._send, node, place, frames))
             except GoQueueError as error:
                 # A leader without another replica in sync says that its disk failed.
                 if not error.retryable and not isinstance(error, StorageFailedError):
@@ -170,7 +167,7 @@ async def read_through(cluster: SimCluster, history: ClusterHistory, place: Topi
     try:
         node = cluster.leader(place.topic, place.partition)
         topic = node.broker.topic(place.topic)
-        messages, _ = await ask(node, read_all(topic, place.partition))
+        messages, _ = await ask(node, partial(read_all, topic, place.partition))
     except (GoQueueError, AssertionError):
         return
     history.reads += 1
