@@ -144,7 +144,7 @@ CLUSTER_SETTINGS: Final = (
         key="cluster.quorum",
         environment="GOQUEUE_CLUSTER_QUORUM",
         flag=None,
-        meaning="what keeps the metadata: embedded, or a number that must be the majority",
+        meaning="what keeps the metadata: embedded, or the URL of an etcd: etcd://host:port,…",
         read=_quorum,
     ),
     Setting(
