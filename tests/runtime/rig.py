@@ -214,7 +214,9 @@ class Rig:
     async def _by_either_road(self, topic: Topic, number: int, frames: memoryview) -> Published:
         """Let every second request be published at once, if it may be."""
         self._publishes += 1
-        outcome = at_once(topic, number, frames) if self._publishes % 2 else None
+        outcome = (
+            topic.small.publish_at_once(PUBLISHING, number, frames) if self._publishes % 2 else None
+        )
         if isinstance(outcome, GoQueueError):
             raise outcome
         return outcome or await topic.publish(PUBLISHING, number, frames)
@@ -237,12 +239,6 @@ class Rig:
                 assert gaps == []
                 assert log.recovery.gaps == []
         self.checker.check()
-
-
-def at_once(topic: Topic, number: int, frames: memoryview) -> Published | GoQueueError | None:
-    """Publish frames into one partition at once; None if that is not possible."""
-    outcomes = topic.small.publish_at_once(PUBLISHING, [(number, frames)])
-    return None if outcomes is None else outcomes[0]
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:

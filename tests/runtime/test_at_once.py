@@ -18,7 +18,7 @@ from goqueue.core.record.stamp import NO_STAMP, ProducerStamp
 from goqueue.runtime.log.published import Published
 from goqueue.runtime.log.topic import Topic
 from tests.runtime.grants import PUBLISHING
-from tests.runtime.rig import Rig, at_once, read_all, run
+from tests.runtime.rig import Rig, read_all, run
 
 
 def frames_of(value: bytes, stamp: ProducerStamp = NO_STAMP, **fields: bytes) -> memoryview:
@@ -45,7 +45,10 @@ def test_what_was_answered_survives_a_power_cut_and_is_counted() -> None:
     async def main() -> None:
         rig = Rig()
         topic = await orders(rig)
-        assert published(at_once(topic, 1, frames_of(b"first"))).base_offset == 0
+        assert (
+            published(topic.small.publish_at_once(PUBLISHING, 1, frames_of(b"first"))).base_offset
+            == 0
+        )
         assert topic.partition(1).visible_offset == 1
         await settle()
         text = rig.metrics_text()
@@ -66,12 +69,12 @@ def test_a_repeat_is_recognised_and_a_gap_refused() -> None:
         topic = await orders(rig)
         stamp = rig.broker.init_producer()
         first = frames_of(b"first", stamp)
-        assert published(at_once(topic, 0, first)).base_offset == 0
+        assert published(topic.small.publish_at_once(PUBLISHING, 0, first)).base_offset == 0
         await settle()
-        again = published(at_once(topic, 0, first))
+        again = published(topic.small.publish_at_once(PUBLISHING, 0, first))
         assert (again.base_offset, again.is_duplicate) == (0, True)
         await settle()
-        late = at_once(topic, 0, frames_of(b"third", stamp.after(2)))
+        late = topic.small.publish_at_once(PUBLISHING, 0, frames_of(b"third", stamp.after(2)))
         assert isinstance(late, OutOfOrderSequenceError)
         assert topic.partition(0).log.end_offset == 1
 
@@ -84,7 +87,7 @@ def test_a_stamp_without_a_producer_is_an_empty_one() -> None:
         topic = await orders(rig)
         stamp = ProducerStamp(ProducerId(0), Epoch(5), Sequence(7))
         odd = memoryview(frame_drafts([Draft(value=b"v")] * 200, stamp))
-        assert isinstance(at_once(topic, 0, odd), InvalidRequestError)
+        assert isinstance(topic.small.publish_at_once(PUBLISHING, 0, odd), InvalidRequestError)
         with pytest.raises(InvalidRequestError):
             await topic.publish(PUBLISHING, 0, odd)
         assert topic.partition(0).log.end_offset == 0
@@ -112,13 +115,18 @@ def test_a_sync_that_fails_is_no_ack() -> None:
         rig = Rig()
         topic = await orders(rig)
         rig.disk.fail_sync("logs/orders/0/*.log", drops_pages=True)
-        assert isinstance(at_once(topic, 0, frames_of(b"lost")), StorageFailedError)
+        assert isinstance(
+            topic.small.publish_at_once(PUBLISHING, 0, frames_of(b"lost")), StorageFailedError
+        )
         await settle()
-        refused = at_once(topic, 0, frames_of(b"refused"))
+        refused = topic.small.publish_at_once(PUBLISHING, 0, frames_of(b"refused"))
         assert isinstance(refused, StorageFailedError)
         assert await read_all(topic, 0) == ([], [])
         await settle()
-        assert published(at_once(topic, 1, frames_of(b"other"))).base_offset == 0
+        assert (
+            published(topic.small.publish_at_once(PUBLISHING, 1, frames_of(b"other"))).base_offset
+            == 0
+        )
 
     run(main())
 
@@ -136,7 +144,7 @@ def test_bad_frames_are_refused_and_nothing_is_written(
     async def main() -> None:
         rig = Rig()
         topic = await orders(rig)
-        assert isinstance(at_once(topic, 0, frames), fault)
+        assert isinstance(topic.small.publish_at_once(PUBLISHING, 0, frames), fault)
         assert topic.partition(0).log.end_offset == 0
 
     run(main())
@@ -148,14 +156,14 @@ def test_requests_that_come_together_share_a_sync() -> None:
     async def main() -> None:
         rig = Rig()
         topic = await orders(rig)
-        assert at_once(topic, 0, frames_of(b"1")) is not None
-        assert at_once(topic, 1, frames_of(b"2")) is None
+        assert topic.small.publish_at_once(PUBLISHING, 0, frames_of(b"1")) is not None
+        assert topic.small.publish_at_once(PUBLISHING, 1, frames_of(b"2")) is None
         await settle()
-        assert at_once(topic, 0, frames_of(b"3")) is None
+        assert topic.small.publish_at_once(PUBLISHING, 0, frames_of(b"3")) is None
         await asyncio.gather(*(topic.publish(PUBLISHING, 0, frames_of(b"4")) for _ in range(3)))
-        assert at_once(topic, 0, frames_of(b"5")) is None
+        assert topic.small.publish_at_once(PUBLISHING, 0, frames_of(b"5")) is None
         await topic.publish(PUBLISHING, 0, frames_of(b"6"))
-        assert at_once(topic, 0, frames_of(b"7")) is not None
+        assert topic.small.publish_at_once(PUBLISHING, 0, frames_of(b"7")) is not None
 
     run(main())
 
@@ -166,8 +174,8 @@ def test_requests_that_come_together_share_a_sync() -> None:
 def test_what_needs_more_than_a_sync_takes_the_other_road(settings: dict[str, object]) -> None:
     async def main() -> None:
         topic = await orders(Rig(), **settings)
-        assert at_once(topic, 0, frames_of(b"v")) is None
-        assert at_once(topic, 7, frames_of(b"v")) is None
+        assert topic.small.publish_at_once(PUBLISHING, 0, frames_of(b"v")) is None
+        assert topic.small.publish_at_once(PUBLISHING, 7, frames_of(b"v")) is None
         assert topic.partition(0).log.end_offset == 0
 
     run(main())
@@ -179,9 +187,11 @@ def test_nobody_is_overtaken_while_something_is_not_synced() -> None:
         topic = await orders(rig)
         waiting = asyncio.ensure_future(topic.publish(PUBLISHING, 0, frames_of(b"1")))
         await settle()
-        assert at_once(topic, 0, frames_of(b"2")) is None
+        assert topic.small.publish_at_once(PUBLISHING, 0, frames_of(b"2")) is None
         await waiting
-        assert published(at_once(topic, 0, frames_of(b"2"))).base_offset == 1
+        assert (
+            published(topic.small.publish_at_once(PUBLISHING, 0, frames_of(b"2"))).base_offset == 1
+        )
 
     run(main())
 
@@ -193,7 +203,7 @@ def test_parts_of_a_request_have_outcomes_of_their_own() -> None:
         rig = Rig()
         topic = await orders(rig)
         rig.disk.fail_sync("logs/orders/0/*.log", drops_pages=True)
-        outcomes = topic.small.publish_at_once(
+        outcomes = topic.small.publish_parts_at_once(
             PUBLISHING, [(0, frames_of(b"lost")), (1, frames_of(b"kept"))]
         )
         assert outcomes is not None
@@ -214,14 +224,14 @@ def test_parts_that_wait_for_company_are_answered_as_one_request() -> None:
         answer: asyncio.Future[list[Published | GoQueueError]]
         answer = asyncio.get_running_loop().create_future()
         parts = [(1, frames_of(b"a")), (0, memoryview(b"GQ" + bytes(60)))]
-        assert topic.small.begin(PUBLISHING, parts, answer.set_result) is True
+        assert topic.small.begin_parts(PUBLISHING, parts, answer.set_result) is True
         good, bad = await answer
         assert published(good).partition == 1
         assert isinstance(bad, CorruptFrameError)
         text = rig.metrics_text()
         assert 'goqueue_broker_publish_latency_seconds_count{topic="orders"} 1.0' in text
         # It was one request, so the next is answered at once.
-        assert at_once(topic, 0, frames_of(b"b")) is not None
+        assert topic.small.publish_at_once(PUBLISHING, 0, frames_of(b"b")) is not None
 
     run(main())
 
@@ -238,8 +248,8 @@ def test_parts_that_wait_for_company_are_answered_as_one_request() -> None:
 def test_parts_that_need_more_take_the_other_road(parts: list[tuple[int, memoryview]]) -> None:
     async def main() -> None:
         topic = await orders(Rig())
-        assert topic.small.publish_at_once(PUBLISHING, parts) is None
-        assert topic.small.begin(PUBLISHING, parts, print) is False
+        assert topic.small.publish_parts_at_once(PUBLISHING, parts) is None
+        assert topic.small.begin_parts(PUBLISHING, parts, print) is False
         assert topic.partition(0).log.end_offset == 0
 
     run(main())

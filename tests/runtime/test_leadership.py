@@ -15,7 +15,7 @@ from goqueue.runtime.log.partition import Partition
 from goqueue.runtime.log.published import Published
 from goqueue.runtime.log.topic import Topic
 from tests.runtime.grants import PUBLISHING
-from tests.runtime.rig import Rig, at_once, run
+from tests.runtime.rig import Rig, run
 
 
 class Replicas:
@@ -135,11 +135,11 @@ def test_what_is_answered_at_once_needs_nobody_else() -> None:
         partition = topic.partition(0)
         replicas = Replicas(partition)
         partition.leadership.lead(Epoch(1), replicas)
-        assert at_once(topic, 0, frames_of(b"a")) is None
+        assert topic.small.publish_at_once(PUBLISHING, 0, frames_of(b"a")) is None
         assert not partition.sync_at_once()
 
         replicas.is_alone = True
-        outcome = at_once(topic, 0, frames_of(b"a"))
+        outcome = topic.small.publish_at_once(PUBLISHING, 0, frames_of(b"a"))
         assert isinstance(outcome, Published)
         assert partition.committed_offset == partition.visible_offset == 1
         await settle()
@@ -166,7 +166,9 @@ def test_a_follower_takes_nothing_from_clients() -> None:
         with pytest.raises(NotLeaderError):
             await waiting
         for frames in (frames_of(b"a", stamp=stamp), frames_of(b"c")):
-            assert isinstance(at_once(topic, 0, frames), NotLeaderError | None)
+            assert isinstance(
+                topic.small.publish_at_once(PUBLISHING, 0, frames), NotLeaderError | None
+            )
             with pytest.raises(NotLeaderError):
                 await topic.publish(PUBLISHING, 0, frames)
         with pytest.raises(NotLeaderError):

@@ -81,21 +81,31 @@ class Publishing:
         if call.transaction is not None or call.acks not in WAITING:
             return False
         topic = self._topics.get(TopicName(call.topic))
-        parts = _cut(call.parts, payload)
-        if topic is None or parts is None:
+        if topic is None:
             return False
-        if call.acks == Acks.LEADER and any(topic.is_replicated(one) for one, _ in parts):
+        if call.acks == Acks.LEADER and any(
+            topic.is_replicated(one.partition) for one in call.parts
+        ):
             # Together with others it would wait for the replicas.
             return False
-        begun: list[Published | GoQueueError] | bool | None
-        begun = topic.small.publish_at_once(grant, parts)
+        if len(call.parts) > 1:
+            return _begin_parts(grant, topic, call.parts, payload, done)
+        (part,) = call.parts
+        number = part.partition
+        if part.size != len(payload):
+            return False
+
+        def answer(outcome: Published | GoQueueError) -> calls.Produced:
+            produced = [_produced(number, outcome)]
+            return calls.Produced(
+                topic.settings.ack_durability, produced, replicas=_replicas([outcome])
+            )
+
+        begun: Published | GoQueueError | bool | None
+        begun = topic.small.publish_at_once(grant, number, payload)
         if begun is None:
-
-            def answer(outcomes: list[Published | GoQueueError]) -> None:
-                done(_answer(topic, parts, outcomes))
-
-            begun = topic.small.begin(grant, parts, answer)
-        return begun if isinstance(begun, bool) else _answer(topic, parts, begun)
+            begun = topic.small.begin(grant, number, payload, lambda outcome: done(answer(outcome)))
+        return begun if isinstance(begun, bool) else answer(begun)
 
     @granted_verb(Deed.PUBLISH)
     async def produce(
@@ -119,7 +129,10 @@ class Publishing:
         durability = OS if acks is Acks.NONE else topic.settings.ack_durability
         return calls.Produced(
             durability,
-            [_produced(part, one) for part, one in zip(parts, outcomes, strict=True)],
+            [
+                _produced(part.partition, one)
+                for part, one in zip(call.parts, outcomes, strict=True)
+            ],
             ended is True,
             failure_of(ended) if isinstance(ended, GoQueueError) else None,
             _replicas(outcomes),
@@ -215,11 +228,33 @@ def _replicas(outcomes: Sequence[Published | GoQueueError]) -> int:
     return min((one.replicas for one in outcomes if isinstance(one, Published)), default=1)
 
 
+def _begin_parts(
+    grant: Grant,
+    topic: Topic,
+    asked: Sequence[calls.ProducePart],
+    payload: memoryview,
+    done: Answered,
+) -> calls.Produced | bool:
+    """Publish a request of several parts without a task, as ``Publishing.begin_produce`` does."""
+    parts = _cut(asked, payload)
+    if parts is None:
+        return False
+
+    def answer(outcomes: list[Published | GoQueueError]) -> calls.Produced:
+        produced = [
+            _produced(part.partition, one) for part, one in zip(asked, outcomes, strict=True)
+        ]
+        return calls.Produced(topic.settings.ack_durability, produced, replicas=_replicas(outcomes))
+
+    begun: list[Published | GoQueueError] | bool | None
+    begun = topic.small.publish_parts_at_once(grant, parts)
+    if begun is None:
+        begun = topic.small.begin_parts(grant, parts, lambda outcomes: done(answer(outcomes)))
+    return begun if isinstance(begun, bool) else answer(begun)
+
+
 def _cut(parts: Sequence[calls.ProducePart], payload: memoryview) -> list[Part] | None:
     """Return the frames of each part, or None if their sizes do not add up to the payload."""
-    if len(parts) == 1:
-        (part,) = parts
-        return [(part.partition, payload)] if part.size == len(payload) else None
     found: list[Part] = []
     position = 0
     for part in parts:
@@ -228,15 +263,7 @@ def _cut(parts: Sequence[calls.ProducePart], payload: memoryview) -> list[Part] 
     return found if position == len(payload) else None
 
 
-def _answer(
-    topic: Topic, parts: list[Part], outcomes: list[Published | GoQueueError]
-) -> calls.Produced:
-    produced = list(map(_produced, parts, outcomes))
-    return calls.Produced(topic.settings.ack_durability, produced, replicas=_replicas(outcomes))
-
-
-def _produced(part: Part, outcome: Published | GoQueueError) -> calls.ProducedPart:
-    partition, _ = part
+def _produced(partition: int, outcome: Published | GoQueueError) -> calls.ProducedPart:
     if isinstance(outcome, GoQueueError):
         return calls.ProducedPart(partition, -1, failure=failure_of(outcome))
     if not (outcome.repeats or outcome.misfits or outcome.conflicts):

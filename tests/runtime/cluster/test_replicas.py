@@ -132,12 +132,11 @@ def test_a_single_replica_commits_by_its_own_disk() -> None:
 
         async def at_once() -> object:
             return leader.broker.topic("orders").small.publish_at_once(
-                PUBLISHING, [(0, frames_of(b"a"))]
+                PUBLISHING, 0, frames_of(b"a")
             )
 
         outcome = await leader.run(at_once())
-        assert isinstance(outcome, list)
-        assert isinstance(outcome[0], Published)
+        assert isinstance(outcome, Published)
         assert partition.visible_offset == 1
         replicated = await whole(cluster, "other")
         assert not cluster.partition(replicated, "other").leadership.is_alone

@@ -81,28 +81,29 @@ async def _publish_one(
         frame = encode_single_row(value, key, timestamp_us, NO_STAMP)
     else:
         frame = _frame([key], [value], timestamp_us)
-    parts = [(partition, memoryview(frame))]
-    begun: list[Published | GoQueueError] | bool | None
-    begun = topic.small.publish_at_once(grant, parts)
-    if begun is None:
-        waiting: asyncio.Future[list[Published | GoQueueError]]
+    view = memoryview(frame)
+    published: Published | GoQueueError | bool | None
+    published = topic.small.publish_at_once(grant, partition, view)
+    if published is None:
+        waiting: asyncio.Future[Published | GoQueueError]
         waiting = asyncio.get_running_loop().create_future()
-        begun = topic.small.begin(grant, parts, partial(_resolve, waiting))
-        if begun is True:
-            begun = await waiting
-    if isinstance(begun, bool):
-        begun = await topic.publish_all(grant, parts)
-    (published,) = begun
+        published = topic.small.begin(grant, partition, view, partial(_resolve, waiting))
+        if published is True:
+            published = await waiting
+    try:
+        if isinstance(published, bool):
+            published = await topic.publish(grant, partition, view)
+    except GoQueueError as error:
+        published = error
     return [published] if isinstance(published, GoQueueError) else outcomes_of(published, 1)
 
 
 def _resolve(
-    waiting: asyncio.Future[list[Published | GoQueueError]],
-    outcomes: list[Published | GoQueueError],
+    waiting: asyncio.Future[Published | GoQueueError], outcome: Published | GoQueueError
 ) -> None:
     # Who was cancelled does not wait any more.
     if not waiting.done():
-        waiting.set_result(outcomes)
+        waiting.set_result(outcome)
 
 
 async def _publish(

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from goqueue.runtime.log.topic import Topic
 
 Outcome = Published | GoQueueError
-Done = Callable[[list[Outcome]], None]
+Done = Callable[[Outcome], None]
+"""Takes what became of a part; it must not raise."""
+AllDone = Callable[[list[Outcome]], None]
 """Takes what became of each part of a request; it must not raise."""
 
 _NO_OUTCOME: Final = GoQueueError("not published yet")
@@ -34,7 +36,7 @@ class Whole:
 
     __slots__ = ("_done", "_left", "_outcomes")
 
-    def __init__(self, done: Done, parts: int) -> None:
+    def __init__(self, done: AllDone, parts: int) -> None:
         self._done = done
         self._left = parts
         self._outcomes: list[Outcome] = [_NO_OUTCOME] * parts
@@ -48,13 +50,11 @@ class Whole:
 
 
 class SmallPart(NamedTuple):
-    """A part of a request that waits for its turn to be appended."""
+    """A request for one partition, or a part of one, that waits for its turn to be appended."""
 
     grant: Grant
+    done: Done
     frames: list[CheckedFrame]
-    whole: Whole
-    place: int
-    """Which part of its request it is."""
     is_first: bool
     """Whether it is the one that is counted for its request."""
 
@@ -179,8 +179,7 @@ class SmallGroup:
         for part, published in self._appended:
             if published.traced is not None:
                 trace_published(target.trace, published, self._received_us, durability)
-            outcome = published if is_single else counted(topic.partitions, published)
-            part.whole.settle(part.place, outcome)
+            part.done(published if is_single else counted(topic.partitions, published))
 
     def _fail_all(self, error: GoQueueError) -> None:
         for part, _ in self._appended:
@@ -188,4 +187,4 @@ class SmallGroup:
 
     def _refuse(self, part: SmallPart, error: GoQueueError) -> None:
         self._topic.note_failed(error)
-        part.whole.settle(part.place, error)
+        part.done(error)

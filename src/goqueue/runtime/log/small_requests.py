@@ -10,7 +10,8 @@ general way, ``Topic.publish_all``.
 import asyncio
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 from goqueue.base.deeds import Deed
 from goqueue.base.errors import DiskFullError, GoQueueError
@@ -24,7 +25,7 @@ from goqueue.core.topics.settings import TopicSettings
 from goqueue.runtime.log.delay_names import conflicts_of
 from goqueue.runtime.log.partition import Partition
 from goqueue.runtime.log.published import Published
-from goqueue.runtime.log.small_group import Done, Outcome, SmallGroup, SmallPart, Whole
+from goqueue.runtime.log.small_group import AllDone, Done, Outcome, SmallGroup, SmallPart, Whole
 from goqueue.runtime.log.ticket import NO_TICKET
 
 if TYPE_CHECKING:
@@ -35,18 +36,8 @@ PARTS_BYTES_MAX: Final = 64 * KiB
 
 Part = tuple[int, memoryview]
 """A partition, and frames for it."""
-CheckedPart = list[CheckedFrame] | GoQueueError
+Checked = list[CheckedFrame] | GoQueueError
 """The frames of a part, or why they are refused."""
-
-
-class Checked(NamedTuple):
-    """A request that was looked at."""
-
-    parts: list[CheckedPart]
-    are_delayed: bool
-    """Whether messages of it wait for their time."""
-    are_named: bool
-    """Whether some do not want to wait beside others of their name."""
 
 
 class SmallRequests:
@@ -64,7 +55,60 @@ class SmallRequests:
         waiting = sum(map(len, self._waiting.values()))
         return f"<SmallRequests of {self._topic.record.name}: {waiting} waiting>"
 
-    def publish_at_once(self, grant: Grant, parts: Sequence[Part]) -> list[Outcome] | None:
+    # One part.
+
+    def publish_at_once(self, grant: Grant, partition: int, buffer: memoryview) -> Outcome | None:
+        """Publish where only one quick sync is to be waited for; otherwise return None."""
+        assert grant.deed is Deed.PUBLISH, "a grant to publish"
+        target = self._target(partition)
+        if target is None or self._waiting or not target.is_free(len(buffer)):
+            return None
+        topic = self._topic
+        started, received_us = time.perf_counter(), topic.clock.now_us()
+        frames = self._check(buffer)
+        if has_conflicts(frames):
+            return None
+        outcome = self._append(target, frames)
+        appended: Published | None = None
+        if isinstance(outcome, Published) and outcome.written:
+            appended = outcome
+            try:
+                target.sync_here()
+            except GoQueueError as error:
+                outcome = error
+        # Counted when the answer has left, and before anybody else is listened to.
+        seconds = time.perf_counter() - started
+        appends = () if appended is None else (appended,)
+        asyncio.get_running_loop().call_soon(
+            self._count_one, appends, (outcome,), received_us, seconds
+        )
+        return outcome
+
+    @fast_path(
+        of="Topic.publish_all", bench="clients", test="tests/transport/test_fast_requests.py"
+    )
+    def begin(self, grant: Grant, partition: int, buffer: memoryview, done: Done) -> Outcome | bool:
+        """Publish with others of this moment: return True if ``done`` will be called.
+
+        An error means that the request was refused; False means that nothing was done, and the
+        request is one for the general way.
+        """
+        assert grant.deed is Deed.PUBLISH, "a grant to publish"
+        target = self._target(partition)
+        if target is None or target.rolling is not None:
+            return False
+        frames = self._check(buffer)
+        if isinstance(frames, GoQueueError):
+            self._note_refused(frames)
+            return frames
+        if has_delays(frames):
+            return False
+        self._queue(partition, SmallPart(grant, done, frames, is_first=True))
+        return True
+
+    # Several parts.
+
+    def publish_parts_at_once(self, grant: Grant, parts: Sequence[Part]) -> list[Outcome] | None:
         """Publish where only quick syncs are to be waited for; otherwise return None."""
         assert grant.deed is Deed.PUBLISH, "a grant to publish"
         targets = None if self._waiting else self._targets(parts)
@@ -72,29 +116,51 @@ class SmallRequests:
             return None
         topic = self._topic
         started, received_us = time.perf_counter(), topic.clock.now_us()
-        checked = self._check_all(parts)
-        if checked.are_named:
+        checked = [self._check(buffer) for _, buffer in parts]
+        if any(map(has_conflicts, checked)):
             return None
-        outcomes: list[Outcome] = []
-        appended: list[Published] = []
-        for target, frames in zip(targets, checked.parts, strict=True):
-            outcome = self._append(target, frames, are_delayed=checked.are_delayed)
-            outcomes.append(outcome)
-            if isinstance(outcome, Published) and outcome.written:
-                appended.append(outcome)
+        outcomes = list(map(self._append, targets, checked))
+        appended = [one for one in outcomes if isinstance(one, Published) and one.written]
         for published in appended:
             try:
                 topic.partitions[published.partition].sync_here()
             except GoQueueError as error:
                 outcomes[outcomes.index(published)] = error
-        # Counted when the answer has left, and before anybody else is listened to.
         seconds = time.perf_counter() - started
         asyncio.get_running_loop().call_soon(
             self._count_one, appended, outcomes, received_us, seconds
         )
         return outcomes
 
-    def _append(self, target: Partition, frames: CheckedPart, *, are_delayed: bool) -> Outcome:
+    def begin_parts(
+        self, grant: Grant, parts: Sequence[Part], done: AllDone
+    ) -> list[Outcome] | bool:
+        """Publish as ``begin`` does; outcomes mean that every part was refused."""
+        assert grant.deed is Deed.PUBLISH, "a grant to publish"
+        targets = self._targets(parts)
+        if targets is None or any(target.rolling is not None for target in targets):
+            return False
+        checked = [self._check(buffer) for _, buffer in parts]
+        if any(map(has_delays, checked)):
+            return False
+        refused = [one for one in checked if isinstance(one, GoQueueError)]
+        for error in refused:
+            self._note_refused(error)
+        if len(refused) == len(parts):
+            return list(refused)
+        whole, is_first = Whole(done, len(parts)), True
+        for place, frames in enumerate(checked):
+            if isinstance(frames, GoQueueError):
+                whole.settle(place, frames)
+                continue
+            settle = partial(whole.settle, place)
+            self._queue(parts[place][0], SmallPart(grant, settle, frames, is_first))
+            is_first = False
+        return True
+
+    # At once.
+
+    def _append(self, target: Partition, frames: Checked) -> Outcome:
         """Judge and append the frames of a request that comes alone."""
         topic = self._topic
         try:
@@ -102,7 +168,7 @@ class SmallRequests:
                 raise frames
             topic.check_stamp(frames[0].stamp, NO_TICKET)
             target.check_writable()
-            if are_delayed or target.ledger.judge_all(frames):
+            if has_delays(frames) or target.ledger.judge_all(frames):
                 published = topic.append_judged(target, frames, {}, NO_TICKET)
             else:
                 base = target.append(frames)
@@ -130,23 +196,10 @@ class SmallRequests:
             topic.count_frames(one.written)
         topic.note_all(outcomes, received_us, topic.settings.ack_durability, seconds)
 
-    def _targets(self, parts: Sequence[Part]) -> list[Partition] | None:
+    def _target(self, partition: int) -> Partition | None:
         """Return where a request may be appended as it comes, or None if it needs more."""
-        if not self._is_open or (len(parts) > 1 and not _is_small(parts)):
-            return None
-        partitions = self._topic.partitions
-        targets: list[Partition] = []
-        for number, _ in parts:
-            if not 0 <= number < len(partitions):
-                return None
-            targets.append(partitions[number])
-        return targets
-
-    @property
-    def _is_open(self) -> bool:
-        """Whether requests may be appended as they come."""
         topic = self._topic
-        settings = topic.record.settings
+        settings, partitions = topic.record.settings, topic.partitions
         if settings is not self._settings:
             self._settings = settings
             self._is_plain = settings.is_fsync and not (
@@ -154,62 +207,37 @@ class SmallRequests:
                 or topic.is_checked_by_schema
                 or is_internal(topic.record.name)
             )
-        return self._is_plain and not topic.has_turn_taken
+        is_open = self._is_plain and not topic.has_turn_taken
+        return partitions[partition] if is_open and 0 <= partition < len(partitions) else None
 
-    def _check_all(self, parts: Sequence[Part]) -> Checked:
-        topic, now_ms = self._topic, self._topic.clock.latest_ms()
-        checked: list[CheckedPart] = []
-        are_delayed = are_named = False
-        for _, buffer in parts:
-            try:
-                topic.check_room()
-                single = check_single_row(buffer, now_ms=now_ms)
-                if single is not None:
-                    checked.append([single])
-                    continue
-                frames = check_single_rows(buffer, now_ms=now_ms) or check_frames(
-                    buffer, now_ms=now_ms
-                )
-            except GoQueueError as error:
-                checked.append(error)
-                continue
-            checked.append(frames)
-            if has_delays(frames):
-                are_delayed, are_named = True, are_named or bool(conflicts_of(frames))
-        return Checked(checked, are_delayed, are_named)
+    def _targets(self, parts: Sequence[Part]) -> list[Partition] | None:
+        """Return where a request of several parts may be appended, or None if it needs more."""
+        size = sum([len(buffer) for _, buffer in parts])
+        if size > PARTS_BYTES_MAX:
+            return None
+        found = [self._target(number) for number, _ in parts]
+        targets = [one for one in found if one is not None]
+        return targets if len(set(targets)) == len(parts) else None
+
+    def _check(self, buffer: memoryview) -> Checked:
+        """Return the frames of a part, or why they are refused."""
+        topic = self._topic
+        try:
+            topic.check_room()
+            now_ms = topic.clock.latest_ms()
+            single = check_single_row(buffer, now_ms=now_ms)
+            if single is not None:
+                return [single]
+            frames = check_single_rows(buffer, now_ms=now_ms)
+            return check_frames(buffer, now_ms=now_ms) if frames is None else frames
+        except GoQueueError as error:
+            return error
+
+    def _note_refused(self, error: GoQueueError) -> None:
+        self._topic.note_room(is_full=isinstance(error, DiskFullError))
+        self._topic.note_failed(error)
 
     # Together.
-
-    @fast_path(
-        of="Topic.publish_all", bench="clients", test="tests/transport/test_fast_requests.py"
-    )
-    def begin(self, grant: Grant, parts: Sequence[Part], done: Done) -> list[Outcome] | bool:
-        """Publish with others of this moment: return True if ``done`` will be called.
-
-        Outcomes mean that all of the request was refused; False means that nothing was done, and
-        the request is one for the general way.
-        """
-        assert grant.deed is Deed.PUBLISH, "a grant to publish"
-        targets = self._targets(parts)
-        if targets is None or _is_one_rolling(targets):
-            return False
-        checked, are_delayed, _ = self._check_all(parts)
-        if are_delayed:
-            return False
-        refused = [one for one in checked if isinstance(one, GoQueueError)]
-        for error in refused:
-            self._topic.note_room(is_full=isinstance(error, DiskFullError))
-            self._topic.note_failed(error)
-        if len(refused) == len(parts):
-            return list(refused)
-        whole, is_first = Whole(done, len(parts)), True
-        for place, frames in enumerate(checked):
-            if isinstance(frames, GoQueueError):
-                whole.settle(place, frames)
-            else:
-                self._queue(parts[place][0], SmallPart(grant, frames, whole, place, is_first))
-                is_first = False
-        return True
 
     def _queue(self, partition: int, part: SmallPart) -> None:
         """Have a part appended when this turn of the loop is over."""
@@ -222,9 +250,9 @@ class SmallRequests:
     def _append_waiting(self, partition: int) -> None:
         """Append what came for a partition, and have it synced."""
         waiting = self._waiting.pop(partition)
-        target = self._topic.partitions[partition]
+        target = self._target(partition)
         size = sum([len(frame.frame) for part in waiting for frame in part.frames])
-        if not self._is_open or target.rolling is not None or not target.log.fits(size):
+        if target is None or target.rolling is not None or not target.log.fits(size):
             # Something has changed, or the segment is full: each goes the general way.
             for part in waiting:
                 task = asyncio.get_running_loop().create_task(self._publish(partition, part))
@@ -241,27 +269,29 @@ class SmallRequests:
             outcome = await self._topic.publish(part.grant, partition, frames)
         except GoQueueError as error:
             outcome = error
-        part.whole.settle(part.place, outcome)
-
-
-def _is_small(parts: Sequence[Part]) -> bool:
-    """Return True if several parts are for different partitions, and not much."""
-    size = sum([len(frames) for _, frames in parts])
-    return size <= PARTS_BYTES_MAX and len({number for number, _ in parts}) == len(parts)
+        part.done(outcome)
 
 
 def _are_free(targets: Sequence[Partition], parts: Sequence[Part]) -> bool:
     """Return True if all can be appended and synced without waiting for anybody."""
-    for target, (_, frames) in zip(targets, parts, strict=True):
-        if not target.is_free(len(frames), len(parts)):
-            return False
-    return True
+    return all(
+        target.is_free(len(buffer), len(parts))
+        for target, (_, buffer) in zip(targets, parts, strict=True)
+    )
 
 
-def _is_one_rolling(targets: Sequence[Partition]) -> bool:
-    return any([target.rolling for target in targets])  # noqa: C419 - half the time of a generator
-
-
-def has_delays(frames: Sequence[CheckedFrame]) -> bool:
+def has_delays(frames: Checked) -> bool:
     """Return True if messages are delayed: how many may be is counted one by one."""
+    if isinstance(frames, GoQueueError):
+        return False
+    if len(frames) == 1:
+        queue = frames[0].queue
+        return queue is not None and queue.delays is not None
     return any(frame.queue is not None and frame.queue.delays is not None for frame in frames)
+
+
+def has_conflicts(frames: Checked) -> bool:
+    """Return True if messages do not want to wait beside others of their name."""
+    return (
+        has_delays(frames) and not isinstance(frames, GoQueueError) and bool(conflicts_of(frames))
+    )
