@@ -1,15 +1,21 @@
 """What nodes of a cluster ask each other about transactions beside their places and ends."""
 
+import asyncio
+from collections.abc import Coroutine
 from functools import partial
+from typing import Any
 
 import pytest
 
 from goqueue.base.errors import ProducerFencedError, UnknownProducerError
+from goqueue.base.ids import TopicPartition
 from goqueue.core.tx.producer import COMMIT, Identity
 from goqueue.runtime.broker import Broker
+from goqueue.runtime.state_log import STATE_TOPIC
 from goqueue.runtime.tx.producer_sessions import Life
 from goqueue.wire.peer_calls import PeerOperation
-from tests.sim.test_tx_cluster import elsewhere, run
+from tests.sim.test_tx_cluster import elsewhere, open_anywhere, run
+from tests.sim.test_tx_families import group_with
 from tests.sim.tx_clients import Reader, Teller, place
 from tests.sim.tx_fleet import Fleet
 
@@ -33,6 +39,56 @@ def test_a_life_that_asks_again_gets_the_same_one(again: str) -> None:
         await teller.init()
         with pytest.raises(ProducerFencedError):
             await teller.ask(teller.where, renew)
+
+    run(scenario)
+
+
+async def is_held_up(fleet: Fleet, where: TopicPartition, work: Coroutine[Any, Any, Any]) -> bool:
+    """Return True if some work goes on only when what is written to a partition is committed."""
+    fleet.held_up.add(where)
+    task = asyncio.create_task(work)
+    await asyncio.sleep(2)
+    was_done = task.done()
+    fleet.held_up.discard(where)
+    await task
+    return not was_done
+
+
+def test_nothing_is_said_before_it_is_committed() -> None:
+    """Places, decisions, control frames and acks: each is on all replicas before anybody relies."""
+
+    async def scenario(fleet: Fleet) -> None:
+        teller = Teller(fleet, "t")
+        worker = await group_with(fleet, "1", "2", "3", "4")
+        await teller.init()
+        await teller.begin()
+        (leased,) = await worker.poll(2)
+        home = fleet.leader(teller.where)
+        number = next(one for one in range(3) if fleet.leader(place("accounts", one)) != home)
+        where = place("accounts", number)
+        fleet.held_up.add(teller.where)
+        sending = asyncio.create_task(teller.publish("accounts", number, "x"))
+        holding = asyncio.create_task(teller.hold(leased))
+        await asyncio.sleep(2)
+        assert fleet.led(where).log.end_offset == 0, "the place is not known yet"
+        assert open_anywhere(fleet) == []
+        fleet.held_up.clear()
+        await sending
+        assert await holding == 0
+        fleet.counts.clear()
+        fleet.held_up.add(teller.where)
+        ending = asyncio.create_task(teller.end(COMMIT))
+        await asyncio.sleep(2)
+        assert PeerOperation.TX_MARK not in fleet.counts, "nothing is decided yet"
+        assert list(fleet.led(where).queue.tx)
+        fleet.held_up.clear()
+        await ending
+        for beside in (where, place(STATE_TOPIC, 0)):
+            await teller.begin()
+            await teller.publish("accounts", number, "y")
+            if beside != where:
+                await teller.offsets("in", 0, 4)
+            assert await is_held_up(fleet, beside, teller.end(COMMIT))
 
     run(scenario)
 

@@ -228,6 +228,31 @@ def test_the_end_of_a_transaction_overtakes_an_admission() -> None:
     run(scenario)
 
 
+def test_an_admission_is_over_when_the_partition_was_led_elsewhere() -> None:
+    """The end was told to another leader; the one before it, leading again, takes nothing more."""
+
+    async def scenario(fleet: Fleet) -> None:
+        teller, reader = Teller(fleet, "t"), Reader(fleet)
+        await teller.init()
+        await teller.begin()
+        where = place("accounts", away(fleet, teller)[0])
+        await teller.publish("accounts", where.partition, "never")
+        first = fleet.leader(where)
+        fleet.elect(where, next(one for one in fleet.nodes if one != first))
+        await asyncio.sleep(0.2)
+        await teller.end(ABORT)
+        await asyncio.sleep(0.2)
+        fleet.elect(where, first)
+        await asyncio.sleep(0.2)
+        with pytest.raises(InvalidTransactionStateError):
+            await teller.publish("accounts", where.partition, "late")
+
+        assert await reader.values("accounts", where.partition, committed=False) == ["never"]
+        assert open_anywhere(fleet) == []
+
+    run(scenario)
+
+
 @pytest.mark.parametrize("outcome", [COMMIT, ABORT])
 @pytest.mark.parametrize("how", ["kill", "power"])
 def test_a_coordinator_dies_after_deciding_before_it_told_anybody(outcome: str, how: str) -> None:

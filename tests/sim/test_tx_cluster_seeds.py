@@ -9,7 +9,7 @@ import pytest
 
 from tests.sim.tx_chaos import Chaos
 
-SEEDS = max(int(os.environ.get("GOQUEUE_SIM_SEEDS", "200")) // 10, 1)
+SEEDS = max(int(os.environ.get("GOQUEUE_SIM_SEEDS", "200")) // 20, 1)
 FIRST_SEED = int(os.environ.get("GOQUEUE_SIM_FIRST_SEED", "1"))
 
 

@@ -69,6 +69,8 @@ class Fleet:
         self.delay_s = (0.000_1, 0.003)
         self.cut_off: set[NodeId] = set()
         self.copy_s = COPY_SECONDS
+        self.held_up: set[TopicPartition] = set()
+        """Partitions whose followers get nothing: what is appended there is not committed."""
         self.tied: dict[TopicPartition, TopicPartition] = {}
         """Partitions that are led where others are."""
         self.counts: dict[PeerOperation, int] = {}
@@ -259,7 +261,7 @@ class Fleet:
     async def _copy(self, place: TopicPartition, truth: Place) -> None:
         """Bring followers up to date, and let the leader know what all of them have."""
         name = truth.leader
-        if name is None or not self.is_reachable(name):
+        if name is None or not self.is_reachable(name) or place in self.held_up:
             return
         leader = self.partition(name, place)
         if leader.leadership.role is not Role.LEADER or leader.leadership.epoch != truth.epoch:
