@@ -27,7 +27,7 @@ class ClusteredNode:
         self.cluster, self.native, self.http = map(address_of, self._held)
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self, peers: str) -> None:
+    def start(self, peers: str, **others: str) -> None:
         """Start the process; it serves some time later."""
         settings = {
             "GOQUEUE_CLUSTER_ENABLED": "true",
@@ -39,6 +39,7 @@ class ClusteredNode:
             "GOQUEUE_LISTENERS_HTTP": self.http,
             "GOQUEUE_LOG_FORMAT": "json",
             "PYTHONPATH": str(SOURCE),
+            **others,
         }
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -88,8 +89,9 @@ class ClusteredNode:
 class Clustered:
     """Three nodes that are one cluster."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, **settings: str) -> None:
         self.nodes = {name: ClusteredNode(name, home) for name in ("n1", "n2", "n3")}
+        self._settings = settings
         self.peers = ",".join(f"{one.name}@{one.cluster}" for one in self.nodes.values())
 
     def __enter__(self) -> Self:
@@ -101,7 +103,30 @@ class Clustered:
 
     def start(self, name: str) -> None:
         """Start one node."""
-        self.nodes[name].start(self.peers)
+        self.nodes[name].start(self.peers, **self._settings)
+
+    @property
+    def addresses(self) -> str:
+        """Where clients connect."""
+        return ",".join(node.native for node in self.nodes.values())
+
+    def partition(self, topic: str, number: int) -> dict[str, Any]:
+        """Return leader, replicas and replicas in sync of a partition, as some node knows them."""
+        for node in self.nodes.values():
+            status, found = node.ask("GET", f"/cluster/partition/{topic}/{number}/info")
+            if status == http.HTTPStatus.OK:
+                return dict(found)
+        return {}
+
+    def until_in_sync(self, topic: str, partitions: int) -> None:
+        """Wait until every replica of a topic is in sync."""
+        wanted = set(self.nodes)
+        self.until(
+            lambda: all(
+                set(self.partition(topic, one).get("isr", ())) == wanted
+                for one in range(partitions)
+            )
+        )
 
     def until_alive(self, names: list[str]) -> float:
         """Wait until these nodes, and no others, are alive on each of them; return the seconds."""
