@@ -93,6 +93,9 @@ class HandTopology:
     def check_live(self) -> None:
         """Every node may answer."""
 
+    async def catch_up(self) -> None:
+        """Know everything at once."""
+
     def leader_of(self, where: TopicPartition) -> PartitionLeader:
         return PartitionLeader(self._fleet.leader(where), LeaderEpoch(self._fleet.epoch))
 

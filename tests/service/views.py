@@ -94,6 +94,9 @@ class SetTopology:
     def check_live(self) -> None:
         """Be alive."""
 
+    async def catch_up(self) -> None:
+        """Know everything at once."""
+
     def leader_of(self, place: TopicPartition) -> PartitionLeader:
         return self.view.leaders_of(place.topic)[place.partition]
 

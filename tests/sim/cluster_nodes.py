@@ -71,6 +71,9 @@ class SimTopology:
         if self._now_ms() - self._metadata.heard_ms > LEASE_MS:
             raise NodeFencedError("the lease of this node is over")
 
+    async def catch_up(self) -> None:
+        """Know everything at once."""
+
     def leader_of(self, place: TopicPartition) -> PartitionLeader:
         topic = self._metadata.image.topic(place.topic)
         record = self._metadata.image.partition(topic, place.partition)

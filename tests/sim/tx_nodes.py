@@ -112,6 +112,9 @@ class View:
         if self._node.is_fenced:
             raise NodeFencedError("the lease of this node is over")
 
+    async def catch_up(self) -> None:
+        """Know everything at once."""
+
     def leader_of(self, place: TopicPartition) -> PartitionLeader:
         self._node.up.topic(place.topic).partition(place.partition)
         return self._node.view.get(place, PartitionLeader(None, LeaderEpoch(0)))

@@ -86,6 +86,10 @@ class Topology(Protocol):
         """Raise NodeFencedError unless this node may answer for what it leads: its lease holds."""
         ...
 
+    async def catch_up(self) -> None:
+        """Return when this node has followed all that was decided before this was called."""
+        ...
+
     def leader_of(self, place: TopicPartition) -> PartitionLeader:
         """Return who leads a partition, as far as this node knows, or raise if there is none."""
         ...

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from goqueue.base.errors import GoQueueError, LeaderNotAvailableError
+from goqueue.base.errors import GoQueueError, LeaderNotAvailableError, TopicNotFoundError
 from goqueue.base.grant import Grant
 from goqueue.base.ids import NodeId
 from goqueue.runtime.broker import Broker
@@ -72,9 +72,17 @@ class RoutedService(Service):
             def find() -> NodeId:
                 return route.find(self.router, given)
 
-            return await self.router.at(
-                grant, verb, find, *args, is_repeatable=route.is_repeatable, **kwargs
-            )
+            async def ask() -> Any:  # noqa: ANN401 - as the verb says
+                return await self.router.at(
+                    grant, verb, find, *args, is_repeatable=route.is_repeatable, **kwargs
+                )
+
+            try:
+                return await ask()
+            except TopicNotFoundError:
+                # This node may hear of a new topic later than the client that made it.
+                await self.catch_up()
+                return await ask()
 
         return routed
 

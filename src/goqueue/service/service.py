@@ -94,6 +94,13 @@ class Service:
         """Take note that a connection ended: members without another are soon removed."""
         self._broker.groups.disconnect(session.caller.connection)
 
+    async def catch_up(self) -> bool:
+        """Know all that the cluster has decided; return False if there is no cluster to ask."""
+        if self._broker.topology is None:
+            return False
+        await self._broker.topology.catch_up()
+        return True
+
     def now_ms(self) -> int:
         """Return the time of the broker's clock in milliseconds since 1970."""
         return self._broker.clock.now_ms()

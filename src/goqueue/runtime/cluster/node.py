@@ -252,7 +252,7 @@ class Node:
         self._membership = NodeMembership(
             self.config, self.metadata, self._proposing, self._controller, self.links, self.clock
         )
-        self.topology.attach(self._proposing, self._membership, self.links)
+        self.topology.attach(self._proposing, self._membership, self.links, self._quorum)
 
     def _registration(self, *, cluster_id: str = "") -> RegisterNode:
         return RegisterNode(

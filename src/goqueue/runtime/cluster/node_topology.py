@@ -14,6 +14,7 @@ from goqueue.core.cluster.commands import (
     Setting,
 )
 from goqueue.core.cluster.replies import IdsReply, Reply
+from goqueue.runtime.cluster.consensus import Consensus
 from goqueue.runtime.cluster.image_view import ImageView
 from goqueue.runtime.cluster.internal_topics import with_factor
 from goqueue.runtime.cluster.links import Links
@@ -37,6 +38,10 @@ class LocalTopics(Protocol):
         """Return when the broker no longer has a topic that the image has not."""
         ...
 
+    async def settled(self) -> None:
+        """Return when the broker has the topics that the image has now."""
+        ...
+
 
 class ImageTopics:
     """Topics that are there as soon as the image has them: where no broker follows it."""
@@ -45,6 +50,9 @@ class ImageTopics:
         """Return at once."""
 
     async def removed(self, name: TopicName) -> None:
+        """Return at once."""
+
+    async def settled(self) -> None:
         """Return at once."""
 
 
@@ -60,10 +68,18 @@ class NodeTopology:
         self._proposing: Proposing | None = None
         self._membership: NodeMembership | None = None
         self._links: Links | None = None
+        self._consensus: Consensus | None = None
 
-    def attach(self, proposing: Proposing, membership: NodeMembership, links: Links) -> None:
+    def attach(
+        self,
+        proposing: Proposing,
+        membership: NodeMembership,
+        links: Links,
+        consensus: Consensus,
+    ) -> None:
         """Know the parts of a node that takes part in its quorum."""
         self._proposing, self._membership, self._links = proposing, membership, links
+        self._consensus = consensus
 
     async def propose(self, command: Command) -> Reply:
         """Return the answer of the controller when this node has applied it."""
@@ -86,6 +102,13 @@ class NodeTopology:
         if self._membership is None:
             raise NodeFencedError(f"the node {self.node} is starting")
         self._membership.check_live()
+
+    async def catch_up(self) -> None:
+        """Return when this node has followed all that was decided before this was called."""
+        if self._consensus is None:
+            raise LeaderNotAvailableError(f"the node {self.node} is starting")
+        await self._consensus.barrier()
+        await self.topics.settled()
 
     def leader_of(self, place: TopicPartition) -> PartitionLeader:
         """Return who leads a partition, as far as this node knows, or raise if there is none."""

@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple, get_type_hints
 import msgspec
 
 from goqueue.base.deeds import Deed
-from goqueue.base.errors import InvalidRequestError, UnsupportedError
+from goqueue.base.errors import InvalidRequestError, TopicNotFoundError, UnsupportedError
 from goqueue.base.grant import Grant
 from goqueue.service.gate import Session
 from goqueue.service.health import server_name
@@ -63,10 +63,14 @@ class Dispatch:
         if served is None:
             raise UnsupportedError(f"operation {operation} is not known to {server_name()}")
         call, grant = _admit(served, session, operation, header)
-        if served.has_context:
-            reply = await served.serve(grant, call, context)
-        else:
-            reply = await served.serve(grant, call)
+        asked = (grant, call, context) if served.has_context else (grant, call)
+        try:
+            reply = await served.serve(*asked)
+        except TopicNotFoundError:
+            # A node of a cluster may hear of a new topic later than the client that made it.
+            if not await self._service.catch_up():
+                raise
+            reply = await served.serve(*asked)
         return reply if isinstance(reply, Reply | Later) else Reply(reply)
 
     def begin_produce(
