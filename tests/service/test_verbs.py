@@ -48,7 +48,7 @@ def test_a_service_is_its_nouns() -> None:
     assert {kind.__name__ for kind in nouns - set(NOUNS)} == {"BrokerConfig", "Gate", "Turns"}
     assert {name for name, _ in inspect.getmembers(Service, inspect.isfunction)} == {
         "__init__", "__repr__", "open", "connect", "disconnect", "now_ms", "count_connections",
-        "stop_leasing",
+        "stop_leasing", "catch_up",
     }  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from goqueue.base.errors import DeadlineExceededError, GoQueueError, StorageFailedError
 from goqueue.base.ids import Epoch, PartitionId, ProducerId, Sequence, TopicName, TopicPartition
-from goqueue.core.record.message import Draft
+from goqueue.core.record.message import Draft, Message
 from goqueue.core.record.repack import frame_drafts
 from goqueue.core.record.stamp import NO_STAMP, ProducerStamp
 from goqueue.runtime.log.leadership import Role
@@ -181,6 +181,20 @@ def log_bytes(cluster: SimCluster, node: SimNode, place: TopicPartition) -> byte
     return b"".join(bytes(one.file.read(0, one.size)) for one in log.segments)  # type: ignore[arg-type]
 
 
+async def _read_surely(cluster: SimCluster, place: TopicPartition) -> list[Message]:
+    """Read a partition through its leader, as often as it takes."""
+    while True:
+        try:
+            node = cluster.leader(place.topic, place.partition)
+            topic = node.broker.topic(place.topic)
+            messages, gaps = await ask(node, partial(read_all, topic, place.partition))
+        except (GoQueueError, AssertionError):
+            await asyncio.sleep(RETRY_SECONDS)
+            continue
+        assert not gaps
+        return messages
+
+
 async def judge(cluster: SimCluster, history: ClusterHistory, topic: str) -> None:
     """Everything is mended: all replicas are equal and nothing that was acknowledged is missing."""
     for number, record in enumerate(cluster.controller.image.topic(topic).partitions):
@@ -196,9 +210,7 @@ async def judge(cluster: SimCluster, history: ClusterHistory, topic: str) -> Non
         await cluster.until(is_level, what=f"{place} is not level at {end}: {cluster.wrong()}")
         found = {log_bytes(cluster, node, place) for node in nodes}
         assert len(found) == 1, f"the replicas of {place} differ"
-        await cluster.until(lambda one=leader: one.is_live)  # type: ignore[misc]
-        messages, gaps = await leader.run(read_all(leader.broker.topic(topic), number))
-        assert not gaps
+        messages = await _read_surely(cluster, place)
         for message in messages:
             history.shown(place, message.offset, message.value or b"")
         start = cluster.partition(leader, topic, number).log.start_offset

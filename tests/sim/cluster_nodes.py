@@ -309,6 +309,11 @@ class SimCluster:
             assert self.simulation.loop.time() < deadline, what or f"not in time: {self.wrong()}"
             await asyncio.sleep(0.01)
 
+    async def advance_ms(self, duration_ms: int) -> None:
+        """Let virtual time pass."""
+        until = self.simulation.loop.time() + duration_ms / 1_000
+        await self.until(lambda: self.simulation.loop.time() >= until)
+
     async def create(self, name: str, *, partitions: int = 1, **settings: Any) -> None:
         """Make a topic and wait until its leaders serve."""
         self.controller.decide(

@@ -76,7 +76,7 @@ def test_acks_wait_for_nothing_for_the_leader_or_for_all() -> None:
         assert (published.base_offset, published.replicas) == (1, 1)
         assert cluster.partition(leader, "orders").log.durable_offset == 2
         waiting = asyncio.ensure_future(publish_once(cluster, b"c"))
-        await asyncio.sleep(0.5)
+        await cluster.advance_ms(500)
         assert not waiting.done()
 
         cluster.peers.heal()
@@ -253,7 +253,7 @@ def test_what_waits_when_a_leader_is_replaced_is_in_doubt() -> None:
         cluster.peers.isolate(first.name, [one.name for one in followers_of(cluster, first)])
         later = ProducerStamp(ProducerId(9), Epoch(0), Sequence(1))
         waiting = asyncio.ensure_future(publish_once(cluster, b"b", stamp=later))
-        await asyncio.sleep(0.1)
+        await cluster.advance_ms(100)
         assert cluster.partition(first, "orders").log.end_offset == 2
         target = followers_of(cluster, first)[0].name
         others = [one for one in cluster.record("orders").replicas if one == target]

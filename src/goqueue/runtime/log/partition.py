@@ -297,14 +297,11 @@ class Partition:
     # Reading.
 
     def check_offset(self, offset: Offset) -> None:
-        """Refuse an offset that is gone or was never written, and all where others lead.
-
-        A new leader may have messages that it does not know to be committed; a reader that was
-        there already, with another leader, waits for them.
-        """
+        """Refuse an offset that is gone or was never written, and any where another node leads."""
         self.leadership.check_led()
         start, end = self.log.start_offset, self.visible_offset
         if self.leadership.replication is not None:
+            # Another leader may have shown what this one does not know to be committed yet.
             end = self.log.end_offset
         if not start <= offset <= end:
             raise OffsetOutOfRangeError(
