@@ -100,6 +100,8 @@ class NodeServer(Server):
         self.peers.add(forwarded.handlers())
         if broker.transactions.cluster is not None:
             self.peers.add(broker.transactions.cluster.handlers())
+        if broker.views is not None:
+            self.peers.add(broker.views.handlers())
         if broker.own_targets is not None:
             self.peers.add(broker.own_targets.handlers())
         if broker.schemas.feed is not None:

@@ -24,7 +24,8 @@ from goqueue.runtime import broker as broker_module
 from goqueue.runtime.ballast import BALLAST_PATH
 from goqueue.runtime.groups import groups as groups_module
 from goqueue.runtime.groups.absences import STALL_MS
-from goqueue.runtime.groups.hosted_group import GroupNews, HostedGroup
+from goqueue.runtime.groups.group_news import GroupNews
+from goqueue.runtime.groups.hosted_group import HostedGroup
 from goqueue.testing.disk import CrashError
 from tests.runtime.rig import Rig, run
 

@@ -13,7 +13,7 @@ from goqueue.core.groups.member import JoinRequest
 from goqueue.runtime import broker as broker_module
 from goqueue.runtime.broker import Broker
 from goqueue.runtime.maintenance import Maintenance
-from goqueue.runtime.queue import ledgers as ledgers_module
+from goqueue.runtime.queue import lease_homes
 from goqueue.runtime.queue.polling import PollLimits, pending
 from goqueue.runtime.queue.settlements import Settlement
 from tests.runtime.grants import POLLING, SETTLING
@@ -147,7 +147,7 @@ def test_a_member_that_is_gone_is_not_remembered_by_its_poll() -> None:
 
 def test_only_live_leases_find_their_home_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of leases that are over the latest are known, those that are not over all."""
-    monkeypatch.setattr(ledgers_module, "LEASES_KNOWN_MAX", 20)
+    monkeypatch.setattr(lease_homes, "LEASES_KNOWN_MAX", 20)
 
     async def main() -> None:
         shop = await Shop().open()
@@ -161,7 +161,8 @@ def test_only_live_leases_find_their_home_again(monkeypatch: pytest.MonkeyPatch)
             await shop.settle("ack", part)
         ledgers = shop.rig.broker.consume.ledgers
 
-        known = inside(ledgers, "_homes") | inside(ledgers, "_older_homes")
+        homes = inside(ledgers, "_homes")
+        known = inside(homes, "_homes") | inside(homes, "_older_homes")
         assert 10 <= len(known) <= 20
         assert ledgers.home_of(part.nonce, part.partition) is not None
         assert (
@@ -173,7 +174,7 @@ def test_only_live_leases_find_their_home_again(monkeypatch: pytest.MonkeyPatch)
 
 def test_live_leases_are_all_known_however_many(monkeypatch: pytest.MonkeyPatch) -> None:
     """The bound is one on leases that are over."""
-    monkeypatch.setattr(ledgers_module, "LEASES_KNOWN_MAX", 10)
+    monkeypatch.setattr(lease_homes, "LEASES_KNOWN_MAX", 10)
 
     async def main() -> None:
         shop = await Shop().open()

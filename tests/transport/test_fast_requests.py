@@ -143,7 +143,7 @@ class Road:
 
         polling.lease_at_once = count  # type: ignore[assignment, method-assign]
         # Numbers that do not depend on how often one was drawn for nothing.
-        known = self.rig.broker.consume.ledgers._homes  # noqa: SLF001 - see above
+        known = self.rig.broker.consume.ledgers._homes._homes  # noqa: SLF001 - see above
         polling._leasing._nonce = lambda: len(known) + 1  # noqa: SLF001 - see above
 
     def refuse(self, error: GoQueueError) -> None:

@@ -59,6 +59,7 @@ class LogEvent(StrEnum):
     GROUP_DELETED = "group deleted"
     GROUP_STATE_NOT_PERSISTED = "group state not persisted"
     GROUP_SWEEP_CRASHED = "group expiry crashed"
+    GROUP_VIEW_CRASHED = "view of a group crashed, will retry"
 
     SCHEDULE_CREATED = "schedule created"
     SCHEDULE_DELETED = "schedule deleted"

@@ -25,6 +25,7 @@ from goqueue.runtime.dlq.dead_letters import DeadLetters
 from goqueue.runtime.dlq.moves import Mover
 from goqueue.runtime.dlq.redrive import Redrives
 from goqueue.runtime.forwarding import Forwarding
+from goqueue.runtime.groups.group_views import views_of
 from goqueue.runtime.groups.groups import Groups
 from goqueue.runtime.log.catalogue import Catalogue, TopicHooks
 from goqueue.runtime.log.compactor import Compactor
@@ -125,8 +126,10 @@ class Broker(Producers):
             self.schemas, SchemaMetrics(self.metrics), Rejects(self, self.clock)
         )
         self.groups = Groups(self.state, self._topics, clock=self.clock, metrics=self.metrics)
+        self.views = views_of(self.groups, self.state, topology, self.clock, topic=STATE_TOPIC)
+        self._found_groups = self.groups if self.views is None else self.views
         self.consume = Consumption(
-            self.state, self._topics, self.groups, clock=self.clock, metrics=self.metrics
+            self.state, self._topics, self._found_groups, clock=self.clock, metrics=self.metrics
         )
         self.transactions = Transactions(
             self.tx_state,
@@ -161,6 +164,7 @@ class Broker(Producers):
             self.redrives,
             self.dead_letters,
             self.transactions,
+            self.views,
         )
         found = Coordinators(self._topics, queue)
         hosts: tuple[Hosts, ...] = (queue, self.transactions, self.schemas)
@@ -219,7 +223,7 @@ class Broker(Producers):
         self.tracing.start()
         if self.topology is None:
             follow_all(self)
-        self.groups.start()
+        self._found_groups.start()
         self.transactions.start()
         self.delays.timer.start()
         self.consume.ledgers.on_doomed(self.dead_letters.take)
@@ -263,7 +267,7 @@ class Broker(Producers):
         await self.schedules.stop()
         await self.dead_letters.stop()
         await self.redrives.stop()
-        await self.groups.stop()
+        await self._found_groups.stop()
         await self.transactions.stop()
         self.consume.ledgers.stop()
         self.delays.timer.stop()

@@ -20,6 +20,7 @@ from goqueue.observability.events import LogEvent
 from goqueue.observability.logging import get_logger
 from goqueue.runtime.dlq.dead_letters import DeadLetters
 from goqueue.runtime.dlq.redrive import Redrives
+from goqueue.runtime.groups.group_views import GroupViews
 from goqueue.runtime.groups.groups import Groups
 from goqueue.runtime.log.lost_tails import skip_lost_tail
 from goqueue.runtime.log.partition import Partition
@@ -44,10 +45,13 @@ class QueueState(NamedTuple):
     redrives: Redrives
     dead_letters: DeadLetters
     transactions: Transactions
+    views: GroupViews | None = None
 
     def load(self, partition: int) -> None:
         """Host what a partition has."""
         self.groups.load(partition)
+        if self.views is not None:
+            self.views.drop_hosted()
         self.delays.load(partition)
         self.consume.ledgers.load(partition)
         self.redrives.load(partition)
@@ -62,6 +66,8 @@ class QueueState(NamedTuple):
         self.groups.unload(partition)
         ended = self.dead_letters.drop(self.consume.ledgers.unload(partition))
         self.delays.unload(partition)
+        if self.views is not None:
+            self.views.want_all(self.consume.ledgers.groups_in(partition))
         return ended + self.schedules.unload(partition) + self.redrives.unload(partition)
 
     def load_beside(self, topic: Topic, partition: Partition) -> None:

@@ -150,6 +150,11 @@ class StateLog:
     def forget_topic(self, topic: Topic) -> None:
         """Let be: what is kept of a topic that is gone is forgotten by those who keep it."""
 
+    def epoch_of(self, home: str) -> int:
+        """Return the leader epoch of what a home is kept in, or raise if it is not loaded."""
+        log = self._at(home).log
+        return 0 if log is None else int(log.leadership.epoch)
+
     # Where decisions about messages are kept: with their owner, whatever their partition is.
 
     is_beside = False

@@ -51,7 +51,9 @@ class Queue:
         """Lease messages as frames, waiting a while for some to be ready."""
         demand = PollLimits(call.limit, call.bytes_max, call.wait_ms, context.room)
         # Another generation is told in the reply: what a member still owns it may go on reading.
-        poll = await self._consume.begin_poll(grant, call.group, call.member, None, demand)
+        poll = await self._consume.begin_poll(
+            grant, call.group, call.member, None, demand, seen=call.generation
+        )
         finish = partial(self._polled, call.group, poll)
         return finish() if poll.ready is None else Later(poll.ready, finish, self._undo(poll))
 
@@ -62,7 +64,9 @@ class Queue:
         """Settle messages and lease the next ones as frames."""
         demand = PollLimits(call.limit, call.bytes_max, call.wait_ms, context.room)
         settlements = [settlement_of(place, part) for place, part in enumerate(call.parts)]
-        begun = await self._consume.begin_next(grant, call.group, call.member, settlements, demand)
+        begun = await self._consume.begin_next(
+            grant, call.group, call.member, settlements, demand, seen=call.generation
+        )
         ready, (settling, poll) = begun.ready, begun
         finish = partial(self._polled, call.group, poll, settling)
         return finish() if ready is None else Later(ready, finish, self._undo(poll))

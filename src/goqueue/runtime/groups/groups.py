@@ -28,7 +28,8 @@ from goqueue.observability.metrics import Metrics
 from goqueue.runtime.clock import Clock
 from goqueue.runtime.groups.absences import STALL_MS, Absences
 from goqueue.runtime.groups.gauges import group_metrics
-from goqueue.runtime.groups.hosted_group import KEY_PREFIX, GroupNews, HostedGroup, Watcher
+from goqueue.runtime.groups.group_news import GroupNews, Watcher
+from goqueue.runtime.groups.hosted_group import KEY_PREFIX, HostedGroup
 from goqueue.runtime.log.topic import Topic
 from goqueue.runtime.machine import StateJournal, homes_in
 
@@ -77,7 +78,8 @@ class Groups:
         self._task: asyncio.Task[None] | None = None
         self._connections = Connections()
         self._absences = Absences(clock=clock, remove=self._remove_lost)
-        self._latest_ms = 0
+        self._latest_ms = self._lives = 0
+        self._process = ""
         self._is_stopped = False
         self._is_ending = False
         """Whether connections end because the broker ends them."""
@@ -105,6 +107,25 @@ class Groups:
             self._state.check(name)
             raise GroupNotFoundError("group not found")
         return hosted
+
+    is_near = True
+
+    def find(self, name: str) -> HostedGroup | None:
+        """Return a group that is hosted here."""
+        return self._groups.get(GroupId(name))
+
+    def is_ready(self, name: str, member: str, generation: int) -> bool:  # noqa: ARG002 - as views
+        """Return True: nobody else knows more."""
+        return True
+
+    async def prepare(self, name: str, member: str = "", generation: int = 0) -> None:
+        """Return at once: nobody else knows more."""
+
+    def keep_while(self, has_ledgers: Callable[[str], bool]) -> None:
+        """Let be: a group is kept until it is deleted."""
+
+    def want(self, name: str) -> None:
+        """Let be: all there are are here."""
 
     def is_loaded(self, name: str) -> bool:
         """Return True if it is known here whether there is such a group, and all about it."""
@@ -162,11 +183,21 @@ class Groups:
             clock=self._clock,
             meter=GroupMeter(self._metrics, name),
             tallies=[self.tally],
-            tell=self._tell,
+            tell=self.tell,
             connections=self._connections,
+            life=self._life(),
         )
 
-    def _tell(self, news: GroupNews) -> None:
+    def _life(self) -> str:
+        """Return what differs between hosts of a group, where other nodes watch it."""
+        if not self._state.is_beside:
+            return ""
+        self._lives += 1
+        self._process = self._process or self._token()
+        return f"{self._process}-{self._lives}"
+
+    def tell(self, news: GroupNews) -> None:
+        """Tell those who watch of a change."""
         for watcher in self._watchers:
             watcher(news)
 

@@ -5,8 +5,7 @@ hold something on behalf of members, happens in the same step.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from goqueue.base.ids import Generation, GroupId, MemberId, TopicName, TopicPartition
@@ -20,27 +19,16 @@ from goqueue.core.groups.states import GroupState, Phase
 from goqueue.core.groups.tally import Stopwatch, Tally
 from goqueue.observability.group_metrics import GroupMeter
 from goqueue.runtime.clock import Clock
+from goqueue.runtime.groups.group_news import GroupNews, Watcher
 from goqueue.runtime.machine import UNLOADED, MachineHost, StateJournal, Waiters
 
 HEARTBEATS_MISSED: Final = 3
 """A member that let so many heartbeats pass is counted as late; its session goes on."""
 
+DEPARTED_KEPT_MAX: Final = 1_000
+"""Members whose reason to go is remembered, for nodes that hear of it a little later."""
+
 Owned = dict[MemberId, frozenset[TopicPartition]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupNews:
-    """What changed in a group, for those who hold something on behalf of its members."""
-
-    group: GroupId
-    gone: Mapping[MemberId, str]
-    """Members that are gone, and why: ``left``, ``expired`` or ``disconnected``."""
-    lost: Mapping[MemberId, frozenset[TopicPartition]] = field(default_factory=dict)
-    """What members that are still there do not own any more."""
-    is_deleted: bool = False
-
-
-Watcher = Callable[[GroupNews], None]
 
 
 class HostedGroup:
@@ -56,6 +44,7 @@ class HostedGroup:
         tallies: Sequence[Tally],
         tell: Watcher,
         connections: Connections,
+        life: str = "",
     ) -> None:
         self.group = group
         self.name = group.name
@@ -72,6 +61,9 @@ class HostedGroup:
         self._durable: asyncio.Future[None] | None = None
         self._open: dict[MemberId, list[TopicPartition]] = {}
         self.is_deleted = False
+        self.life, self.version = life, 0
+        """Which host of the group this is, and how often the group changed in its time."""
+        self._departed: dict[MemberId, str] = {}
 
     def __repr__(self) -> str:
         return f"<HostedGroup {self.group!r}>"
@@ -90,6 +82,11 @@ class HostedGroup:
     def identity(self) -> str:
         """What differs between this group and another one of its name that was before it."""
         return str(self.group.created_ms)
+
+    @property
+    def departed(self) -> Mapping[MemberId, str]:
+        """Why members are gone, of those that went last."""
+        return self._departed
 
     @property
     def topics(self) -> list[TopicName]:
@@ -221,6 +218,7 @@ class HostedGroup:
             self.host.commit(events)
             durable = self.host.durable()
         self._durable = durable
+        self.version += 1
         self.sessions.follow(now_ms=self._clock.monotonic_ms())
         self._open.clear()
         self._count(events)
@@ -272,6 +270,7 @@ class HostedGroup:
         }
         for member in gone:
             self._connections.forget(self.name, member)
+        self._note_departures(gone)
         self._tell(
             GroupNews(
                 group=self.name,
@@ -280,6 +279,11 @@ class HostedGroup:
                 is_deleted=isinstance(events[-1], Deleted),
             )
         )
+
+    def _note_departures(self, gone: Mapping[MemberId, str]) -> None:
+        self._departed.update(gone)
+        while len(self._departed) > DEPARTED_KEPT_MAX:
+            del self._departed[next(iter(self._departed))]
 
 
 KEY_PREFIX: Final = "group/"

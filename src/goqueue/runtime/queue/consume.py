@@ -28,8 +28,8 @@ from goqueue.core.offset_sets import each
 from goqueue.observability.consumer_metrics import ConsumerMetrics, Settlements
 from goqueue.observability.metrics import Metrics
 from goqueue.runtime.clock import Clock
-from goqueue.runtime.groups.groups import Groups
-from goqueue.runtime.groups.hosted_group import GroupNews, HostedGroup
+from goqueue.runtime.groups.at_work import GroupAtWork, GroupSource
+from goqueue.runtime.groups.group_news import GroupNews
 from goqueue.runtime.log.topic import Topic
 from goqueue.runtime.machine import AtPlace, Placed, StateJournal
 from goqueue.runtime.queue.gauges import consumer_metrics
@@ -48,14 +48,15 @@ class Consumption:
         self,
         state: StateJournal,
         topics: Mapping[TopicName, Topic],
-        groups: Groups,
+        groups: GroupSource,
         *,
         clock: Clock,
         metrics: Metrics,
     ) -> None:
         self._state = state
         self._topics = topics
-        self._groups = groups
+        self.groups = groups
+        """Where groups are found, also those that other nodes host."""
         self._clock = clock
         self.metrics = ConsumerMetrics(metrics)
         self.ledgers = Ledgers(state, topics, groups, clock=clock, metrics=self.metrics)
@@ -134,6 +135,8 @@ class Consumption:
         parts: Sequence[Settlement],
         demand: PollLimits,
         generation: int | None = None,
+        *,
+        seen: int = 0,
     ) -> Next:
         """Settle what a member holds and lease what is ready then; one sync for both.
 
@@ -141,6 +144,8 @@ class Consumption:
         poll fail, settlements are answered all the same, and the next poll meets the same error.
         """
         assert grant.deed is Deed.NEXT, "a grant to settle and poll"
+        if not self.groups.is_near:
+            await self.groups.prepare(group, member, generation or seen)
         started = time.perf_counter()
         hosted = self._polling.enter(grant, group, member, generation)
         poll = pending(hosted, member, generation, demand)
@@ -182,10 +187,12 @@ class Consumption:
 
     def _hear_of(self, grant: Grant, group: str, member: str | None) -> None:
         """Take note that a member settles, if it is one."""
-        if member is not None:
-            hosted_group = self._groups.get(group)
-            if member in hosted_group.members:
-                hosted_group.touch(member, grant.caller.connection)
+        if member is None or not (self.groups.is_near or self.groups.is_loaded(group)):
+            # The ledger decides; without its coordinator a group goes on settling what it has.
+            return
+        hosted_group = self.groups.get(group)
+        if member in hosted_group.members:
+            hosted_group.touch(member, grant.caller.connection)
 
     def _settle(self, group: str, parts: Sequence[Settlement]) -> tuple[list[Settled], bool]:
         """Decide and write; return True if the answer waits for the disk."""
@@ -237,7 +244,7 @@ class Consumption:
 
     def check_offsets(self, group: str, offsets: Mapping[TopicPartition, Offset]) -> None:
         """Raise unless a group could commit these offsets."""
-        self._groups.get(group)
+        self.groups.get(group)
         for name, offset in offsets.items():
             self._check_offset(name, offset)
 
@@ -246,7 +253,7 @@ class Consumption:
         for topic, partition, offset in offsets:
             name = TopicPartition(TopicName(topic), PartitionId(partition))
             try:
-                hosted = self.ledgers.open(group, self._groups.get(group).options, name)
+                hosted = self.ledgers.open(group, self.groups.get(group).options, name)
             except (GroupNotFoundError, TopicNotFoundError, PartitionNotFoundError):
                 # The group or the topic is gone since, and its offsets with it.
                 continue
@@ -265,7 +272,9 @@ class Consumption:
     ) -> None:
         """Settle everything before the offsets, for the owner of their partitions."""
         started = time.perf_counter()
-        hosted_group = self._groups.get(group)
+        if not self.groups.is_near:
+            await self.groups.prepare(group, member, generation or 0)
+        hosted_group = self.groups.get(group)
         places = list(map(AtPlace, offsets))
         try:
             hosted_group.check_member(member, generation)
@@ -293,7 +302,8 @@ class Consumption:
     async def reset_offsets(self, group: str, offsets: Mapping[TopicPartition, Offset]) -> None:
         """Let a group begin anew at other offsets; what is leased is taken back unsettled."""
         await self.before_reset(group)
-        hosted_group = self._groups.get(group)
+        await self.groups.prepare(group)
+        hosted_group = self.groups.get(group)
         places = list(map(AtPlace, offsets))
         self.ledgers.check(group, places)
         for name, offset in offsets.items():
@@ -337,14 +347,15 @@ class Consumption:
             found[partition.name] = place
         return found
 
-    def topics_of(self, hosted: HostedGroup) -> list[TopicName]:
+    def topics_of(self, hosted: GroupAtWork) -> list[TopicName]:
         """Return the topics the members of a group read, then those it only has offsets of."""
         read = sorted({name.topic for name in self.ledgers.of(hosted.name)})
         return list(dict.fromkeys([*hosted.topics, *read]))
 
     async def progress(self, group: str) -> list[Progress]:
         """Return how far a group is in every partition it reads."""
-        self._groups.get(group)
+        await self.groups.prepare(group)
+        self.groups.get(group)
         return [
             await progress_of(hosted, self._clock)
             for hosted in list(self.ledgers.of(group).values())

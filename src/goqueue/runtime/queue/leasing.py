@@ -34,7 +34,7 @@ from goqueue.core.delivery.runs import (
 from goqueue.core.delivery.terms import LeaseTerms
 from goqueue.core.record.frame import Buffer
 from goqueue.runtime.clock import Clock
-from goqueue.runtime.groups.hosted_group import HostedGroup
+from goqueue.runtime.groups.at_work import GroupAtWork
 from goqueue.runtime.log.partition import Partition
 from goqueue.runtime.queue.delivery_read import (
     WHOLE_SHARE,
@@ -102,7 +102,7 @@ class Leased(NamedTuple):
 class LeaseRequest(NamedTuple):
     """Who wants messages, and how many and how large they may be."""
 
-    group: HostedGroup
+    group: GroupAtWork
     member: str
     limit: int
     bytes_max: int

@@ -1,6 +1,5 @@
 """Every ledger of a broker: opened when a group first reads a partition, gone with either."""
 
-import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
@@ -19,8 +18,8 @@ from goqueue.observability.consumer_metrics import ConsumerMetrics
 from goqueue.observability.events import LogEvent
 from goqueue.observability.logging import get_logger
 from goqueue.runtime.clock import Clock
-from goqueue.runtime.groups.groups import Groups
-from goqueue.runtime.groups.hosted_group import GroupNews
+from goqueue.runtime.groups.at_work import GroupSource
+from goqueue.runtime.groups.group_news import GroupNews
 from goqueue.runtime.log.topic import Topic
 from goqueue.runtime.machine import (
     MOVED,
@@ -34,12 +33,10 @@ from goqueue.runtime.machine import (
     homes_in,
 )
 from goqueue.runtime.queue.hosted_ledger import KEY_PREFIX, HostedLedger, LedgerKey
+from goqueue.runtime.queue.lease_homes import LeaseHomes
 from goqueue.runtime.queue.ledger_alarms import LedgerAlarms
 from goqueue.runtime.queue.ledger_news import COUNTED, FREEING, FREEING_BY_KEY, MemberRooms
 from goqueue.runtime.tracing.ledger_notes import trace_events
-
-LEASES_KNOWN_MAX: Final = 100_000
-"""Leases remembered by nonce, live and ended, so that a late receipt is told from a false one."""
 
 RETRY_MS: Final = SECOND_MS
 RETRY_MS_MAX: Final = MINUTE_MS
@@ -57,7 +54,7 @@ class Ledgers:
         self,
         state: StateJournal,
         topics: Mapping[TopicName, Topic],
-        groups: Groups,
+        groups: GroupSource,
         *,
         clock: Clock,
         metrics: ConsumerMetrics,
@@ -71,12 +68,8 @@ class Ledgers:
         self._asleep: dict[GroupId, list[HostedLedger]] = {}
         self._options_of: dict[GroupId, GroupOptions] = {}
         """How groups with ledgers here consume, for as long as their group is not."""
-        # Weak: a ledger that is gone with its group or topic is not kept by what it once leased.
-        # The older half goes as a whole: a dictionary that loses its first keys one by one takes
-        # three times the room of those that are left.
-        self._homes: dict[int, weakref.ref[HostedLedger]] = {}
-        self._older_homes: dict[int, weakref.ref[HostedLedger]] = {}
-        self._homes_alive = 0
+        self._homes = LeaseHomes()
+        self.remember = self._homes.remember
         self._alarms = LedgerAlarms(clock, self._ring)
         self.rooms, self.places = MemberRooms(), Waiters()
         """Those who wait for room in a member's hands, and for partitions to be led here."""
@@ -85,12 +78,21 @@ class Ledgers:
         self.is_waited_for = True
         """Whether members may wait for messages; not when the broker is about to stop."""
         groups.watch(self._hear)
+        groups.keep_while(self.has)
 
     def __repr__(self) -> str:
         return f"<Ledgers: {sum(map(len, self._ledgers.values()))}>"
 
     def __iter__(self) -> Iterator[HostedLedger]:
         return iter([one for ledgers in self._ledgers.values() for one in ledgers.values()])
+
+    def has(self, group: str) -> bool:
+        """Return True if there is something of a group here."""
+        return group in self._ledgers or group in self._asleep
+
+    def groups_in(self, part: StatePart) -> list[GroupId]:
+        """Return the groups with something here whose members a part has."""
+        return list(homes_in(self._state, part, [*self._ledgers, *self._asleep]))
 
     @property
     def asleep(self) -> list[HostedLedger]:
@@ -122,9 +124,8 @@ class Ledgers:
 
     def home_of(self, nonce: int, place: TopicPartition) -> HostedLedger | None:
         """Return the ledger of a partition that gave out a lease, if it is still there."""
-        known = self._homes.get(nonce) or self._older_homes.get(nonce)
-        hosted = None if known is None else known()
-        if hosted is not None and not hosted.is_closed:
+        hosted = self._homes.find(nonce)
+        if hosted is not None:
             if not hosted.is_known:
                 raise NotCoordinatorError(_ASLEEP)
             return hosted if hosted.partition.name == place else None
@@ -152,18 +153,18 @@ class Ledgers:
             hosted = self._host(key, topic)
             hosted.is_known = False
             self._replay(hosted)
-            for nonce, _ in hosted.ledger.leases:
-                self._homes[nonce] = weakref.ref(hosted)
+            self._homes.add_all(hosted)
             self._asleep.setdefault(key.group, []).append(hosted)
             groups.append(key.group)
         if self._state.is_beside:
-            groups += homes_in(self._state, part, [*self._asleep, *self._ledgers])
+            groups += self.groups_in(part)
         for group in dict.fromkeys(groups):
             self.recognise(group)
 
     def recognise(self, group: GroupId) -> None:
         """Let the ledgers of a group serve that is there; forget those of one that is gone."""
         if not self._groups.is_loaded(group):
+            self._groups.want(group)
             return
         for hosted in [*self._asleep.pop(group, ()), *self.of(group).values()]:
             if not self._is_of_group(hosted):
@@ -187,7 +188,7 @@ class Ledgers:
         except GoQueueError as error:
             log.warning(LogEvent.CANCELLATION_NOT_PERSISTED, error=error.message)
         if self._state.is_beside:
-            members = self._groups.get(hosted.group).members
+            members = {} if is_internal(hosted.group) else self._groups.get(hosted.group).members
             for member in sorted({one.member for _, one in hosted.ledger.leases} - set(members)):
                 self._take_back(hosted, member, EXPIRED)
         self._alarms.watch(hosted)
@@ -308,6 +309,8 @@ class Ledgers:
             for member, why in news.gone.items():
                 self._take_back(hosted, member, why)
             hosted.wake()
+        if self._state.is_beside:
+            self.recognise(news.group)
 
     def _take_back(self, hosted: HostedLedger, member: str, why: str) -> None:
         if not hosted.ledger.leases.in_flight(member):
@@ -334,19 +337,6 @@ class Ledgers:
             backoff_ms=options.backoff_ms,
             backoff_max_ms=options.backoff_max_ms,
         )
-
-    def remember(self, nonce: int, hosted: HostedLedger) -> None:
-        """Remember which ledger gave out a lease."""
-        self._homes[nonce] = weakref.ref(hosted)
-        if len(self._homes) < max(LEASES_KNOWN_MAX // 2, 2 * self._homes_alive):
-            return
-        older, self._older_homes, self._homes = self._older_homes, self._homes, {}
-        for old, known in older.items():
-            home = known()
-            if home is not None and home.ledger.leases.get(old) is not None:
-                # Still alive, however old it is.
-                self._homes[old] = known
-        self._homes_alive = len(self._homes)
 
     # What time brings.
 

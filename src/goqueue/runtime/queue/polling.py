@@ -17,8 +17,7 @@ from goqueue.core.delivery.events import Acked
 from goqueue.core.delivery.runs import count_of, set_of
 from goqueue.observability.consumer_metrics import ConsumerMetrics
 from goqueue.runtime.clock import Clock
-from goqueue.runtime.groups.groups import Groups
-from goqueue.runtime.groups.hosted_group import HostedGroup
+from goqueue.runtime.groups.at_work import GroupAtWork, GroupSource
 from goqueue.runtime.log.fetch import BOUNDLESS, Room
 from goqueue.runtime.log.topic import Topic
 from goqueue.runtime.machine import StateJournal
@@ -54,7 +53,7 @@ class Polling:
         self,
         state: StateJournal,
         topics: Mapping[TopicName, Topic],
-        groups: Groups,
+        groups: GroupSource,
         ledgers: Ledgers,
         *,
         clock: Clock,
@@ -122,15 +121,41 @@ class Polling:
         return self.finish(poll)
 
     def begin(
-        self, grant: Grant, group: str, member: str, generation: int | None, demand: PollLimits
+        self,
+        grant: Grant,
+        group: str,
+        member: str,
+        generation: int | None,
+        demand: PollLimits,
+        *,
+        seen: int = 0,
     ) -> Coroutine[Any, Any, PendingPoll]:
         """Lease what is ready to a member; where nothing is, the poll waits without a task.
 
-        Nobody may be told before the poll is ready. Who gives it up gives back what it leased.
+        Nobody may be told before the poll is ready. Who gives it up gives back what it leased. A
+        member that has seen a later generation than this node is not served by what it knows.
         """
+        seen = generation or seen
+        if not self._groups.is_near and not self._groups.is_ready(group, member, seen):
+            return self._begin_later(grant, group, member, generation, demand, seen)
         hosted = self.enter(grant, group, member, generation)
         poll = pending(hosted, member, generation, demand)
         return self.lease(poll, wait_ms=demand.wait_ms)
+
+    async def _begin_later(
+        self,
+        grant: Grant,
+        group: str,
+        member: str,
+        generation: int | None,
+        demand: PollLimits,
+        seen: int,
+    ) -> PendingPoll:
+        """Do the same when the coordinator of the group was asked about it."""
+        await self._groups.prepare(group, member, seen)
+        hosted = self.enter(grant, group, member, generation)
+        poll = pending(hosted, member, generation, demand)
+        return await self.lease(poll, wait_ms=demand.wait_ms)
 
     async def lease(self, poll: PendingPoll, *, wait_ms: int) -> PendingPoll:
         """Do the same for a poll that was admitted; return it."""
@@ -208,6 +233,8 @@ class Polling:
 
         For members that ask for one thing at a time, and wait for it: nothing comes meanwhile.
         """
+        if not self._groups.is_near:
+            await self._groups.prepare(group, member, generation or 0)
         hosted = self.enter(grant, group, member, generation)
         poll = pending(hosted, member, generation, demand)
         try:
@@ -221,7 +248,7 @@ class Polling:
             raise
         return self.finish(poll)
 
-    def enter(self, grant: Grant, group: str, member: str, generation: int | None) -> HostedGroup:
+    def enter(self, grant: Grant, group: str, member: str, generation: int | None) -> GroupAtWork:
         """Return the group of a member that polls, or raise; it was heard of."""
         assert grant.deed in _POLLING, "a grant to poll"
         hosted = self._groups.get(group)
@@ -239,14 +266,14 @@ class Polling:
         asyncio.get_running_loop().call_soon(self._count, group, poll.parts, seconds)
         return Polled(group.generation, group.options.visibility_timeout_ms, poll.parts)
 
-    def _count(self, group: HostedGroup, parts: Sequence[Leased], seconds: float) -> None:
+    def _count(self, group: GroupAtWork, parts: Sequence[Leased], seconds: float) -> None:
         """Count a poll; what was deleted meanwhile gets no new series."""
         if group.is_deleted:
             return
         known = [part for part in parts if part.partition.topic in self._topics]
         self._metrics.polled(group.name, known, seconds)
 
-    def _auto_commit(self, group: HostedGroup, member: str) -> None:
+    def _auto_commit(self, group: GroupAtWork, member: str) -> None:
         """Settle what earlier polls handed out, not more often than the group's interval."""
         now_ms = self._clock.monotonic_ms()
         place = (group.name, member)
@@ -271,7 +298,7 @@ class Polling:
                 hosted.commit(settle.release(hosted.ledger, claim, hosted.moment()).events)
                 hosted.wake()
 
-    def _open_all(self, group: HostedGroup, member: str) -> list[HostedLedger]:
+    def _open_all(self, group: GroupAtWork, member: str) -> list[HostedLedger]:
         partitions = group.partitions_of(member)
         known = self._opened.get((group.name, member))
         if known is not None and known[0] is partitions and not _has_closed(known[1]):
@@ -360,7 +387,7 @@ def _freed_by(changes: Sequence[Change], member: str) -> int:
 
 
 def pending(
-    group: HostedGroup, member: str, generation: int | None, demand: PollLimits
+    group: GroupAtWork, member: str, generation: int | None, demand: PollLimits
 ) -> PendingPoll:
     """Return a poll that has leased nothing yet."""
     limit, bytes_max, _, room = demand

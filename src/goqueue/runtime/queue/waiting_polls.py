@@ -14,7 +14,7 @@ from typing import Any
 
 from goqueue.base.errors import GoQueueError
 from goqueue.base.started import Started
-from goqueue.runtime.groups.hosted_group import HostedGroup
+from goqueue.runtime.groups.at_work import GroupAtWork
 from goqueue.runtime.log.fetch import BOUNDLESS, Room
 from goqueue.runtime.queue.hosted_ledger import HostedLedger
 from goqueue.runtime.queue.leasing import Leased
@@ -31,7 +31,7 @@ class PendingPoll:
 
     def __init__(
         self,
-        group: HostedGroup,
+        group: GroupAtWork,
         member: str,
         generation: int | None,
         *,
@@ -76,7 +76,7 @@ class WaitingPolls:
         self,
         ledgers: Ledgers,
         *,
-        ledgers_of: Callable[[HostedGroup, str], list[HostedLedger]],
+        ledgers_of: Callable[[GroupAtWork, str], list[HostedLedger]],
         attempt: Attempt,
         awaits_disk: Callable[[PendingPoll], bool],
         durable: Callable[[str, Sequence[Leased]], asyncio.Future[None]],
