@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
 from random import Random
 
 import pytest
@@ -26,9 +25,8 @@ GROUPS: dict[str, dict[str, object]] = {
 
 
 @pytest.fixture(autouse=True)
-def _few_state_partitions(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _few_state_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broker_module, "STATE_PARTITIONS", 2)
-    yield
 
 
 class Worker:

@@ -1,7 +1,7 @@
 """Groups whose coordinator and whose leaders are different nodes."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -22,9 +22,8 @@ from tests.runtime.two_nodes import ORDERS, A, B, TwoNodes, place
 
 
 @pytest.fixture(autouse=True)
-def _few_state_partitions(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _few_state_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broker_module, "STATE_PARTITIONS", 2)
-    yield
 
 
 Story = Callable[[TwoNodes], Coroutine[Any, Any, None]]

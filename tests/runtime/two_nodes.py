@@ -31,6 +31,7 @@ from goqueue.wire.packet import Buffer, Kind, Packet
 from goqueue.wire.peer_calls import PeerIdentity, PeerOperation
 from tests.runtime.grants import POLLING, PUBLISHING, SETTLING
 from tests.runtime.test_leadership import Replicas
+from tests.service.views import SetView
 
 A, B = NodeId("a"), NodeId("b")
 ORDERS = "orders"
@@ -52,6 +53,17 @@ class NodeTopology:
     def check_live(self) -> None:
         if self.node in self._cluster.fenced:
             raise NodeFencedError("the lease of this node is over")
+
+    @property
+    def nodes(self) -> Sequence[NodeId]:
+        return [A, B]
+
+    @property
+    def view(self) -> SetView:
+        return SetView({A: "", B: ""})
+
+    async def catch_up(self) -> None:
+        """Know everything at once."""
 
     def leader_of(self, where: Place) -> PartitionLeader:
         return self._cluster.leaders[where]
@@ -100,7 +112,8 @@ class NodeTopology:
         raise NotImplementedError
 
     async def allocate_ids(self, kind: str, *, owner: int = 0, above: int = 0) -> IdBlock:
-        raise NotImplementedError
+        self._cluster.blocks += 1
+        return IdBlock(self._cluster.blocks * 64_000 + 63_001, 1_000)
 
 
 class TwoNodes:
@@ -112,7 +125,7 @@ class TwoNodes:
         self.brokers: dict[NodeId, Broker] = {}
         self.is_cut = False
         self.fenced: set[NodeId] = set()
-        self.requests = 0
+        self.requests = self.blocks = 0
         self.checker = ConservationChecker()
 
     async def start(self, *, partitions: int = 2) -> "TwoNodes":
@@ -125,16 +138,21 @@ class TwoNodes:
                 topology=NodeTopology(self, node),
             )
             await self.brokers[node].start()
-            await self.brokers[node].state.prepare()
         for broker in self.brokers.values():
-            # In one step: both have the same topic.
-            broker.create_topic(ORDERS, partitions=partitions)
+            # In one step: both have the same topics.
+            count = len(broker.state.partitions)
+            broker.create_topic(STATE_TOPIC, partitions=count, by_broker=True)
+            topic = broker.create_topic(ORDERS, partitions=partitions)
+            topic.states.on_made = self._state_made
         states = [place(number, STATE_TOPIC) for number in self.brokers[A].state.partitions]
         for where in states:
             await self._begin(where, A)
         for number in range(partitions):
             await self._begin(place(number), A if number % 2 == 0 else B)
         return self
+
+    def _state_made(self, state: Partition) -> None:
+        state.leadership.lead(Epoch(self.leaders[state.name].epoch), None)
 
     async def stop(self) -> None:
         for broker in self.brokers.values():
@@ -143,14 +161,11 @@ class TwoNodes:
     async def _begin(self, where: Place, leader: NodeId) -> None:
         other = B if leader == A else A
         self.leaders[where] = PartitionLeader(leader, LeaderEpoch(1))
-        if where.topic == STATE_TOPIC:
-            await self.brokers[other].coordinators.lose(where)
         for log in self._logs(other, where):
             log.leadership.follow(Epoch(1), Replicas(log))
         for log in self._logs(leader, where):
             log.leadership.lead(Epoch(1), None)
-        if where.topic != STATE_TOPIC:
-            await self.brokers[leader].coordinators.gain(where)
+        await self.brokers[leader].coordinators.gain(where)
 
     def _topic(self, node: NodeId, where: Place) -> Topic:
         return self.brokers[node].topic(where.topic)

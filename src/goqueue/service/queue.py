@@ -40,6 +40,8 @@ class Queue:
 
     def __init__(self, broker: Broker) -> None:
         self._groups = broker.groups
+        self._found = broker.consume.groups
+        """Groups that other nodes host are seen there, too."""
         self._consume = broker.consume
 
     # Leasing.
@@ -114,12 +116,12 @@ class Queue:
     @verb(Deed.POLL, Deed.NEXT)
     def touch(self, group: str, member: str) -> None:
         """Note that a member is there: it waits for messages."""
-        self._groups.get(group).touch(member)
+        self._found.get(group).touch(member)
 
     @verb(Deed.POLL, Deed.NEXT)
     async def standing(self, group: str, member: str) -> Standing:
         """Note that a member is there; return what it may read."""
-        hosted = self._groups.get(group)
+        hosted = self._found.get(group)
         hosted.touch(member)
         return Standing(
             hosted.generation,
@@ -144,12 +146,12 @@ class Queue:
     @verb(Deed.POLL, Deed.NEXT)
     def has_one_topic(self, group: str) -> bool:
         """Return True if the members of a group read a single topic."""
-        return len(self._groups.get(group).topics) == 1
+        return len(self._found.get(group).topics) == 1
 
     @verb(Deed.POLL, Deed.NEXT)
     def session_timeout_ms(self, group: str) -> int:
         """Return how long a member of a group may be silent."""
-        return self._groups.get(group).options.session_timeout_ms
+        return self._found.get(group).options.session_timeout_ms
 
     # Settling.
 
@@ -177,7 +179,8 @@ class Queue:
     @verb(Deed.DESCRIBE_PROGRESS)
     async def progress(self, call: queue_calls.GroupCall) -> queue_calls.GroupProgress:
         """Return how far a group is, by partition."""
-        group = self._groups.get(call.group)
+        await self._found.prepare(call.group)
+        group = self._found.get(call.group)
         parts = [
             queue_calls.Progress(
                 one.partition.topic,
@@ -199,7 +202,8 @@ class Queue:
     async def committed(self, name: str) -> GroupOffsets:
         """Return where a group reads on; one that does not exist has no topics."""
         try:
-            group = self._groups.get(name)
+            await self._found.prepare(name)
+            group = self._found.get(name)
         except GroupNotFoundError:
             return GroupOffsets(group_id=name, topics={})
         topics: dict[str, dict[str, int]] = {}
@@ -235,7 +239,8 @@ class Queue:
     async def _reset(
         self, call: queue_calls.ResetOffsets, *, dry_run: bool = False
     ) -> dict[int, tuple[int, int | None]]:
-        group = self._groups.get(call.group)
+        await self._found.prepare(call.group)
+        group = self._found.get(call.group)
         offsets = self._consume.resolve(
             call.topic,
             to=call.to,

@@ -183,8 +183,8 @@ class Fleet:
     def _share_groups(broker: Broker, first: Broker) -> None:
         groups: Any = first.groups
         broker.groups = groups
-        broker.consume._groups = groups  # noqa: SLF001 - one roster for all, and below
-        broker.consume.ledgers._groups = groups  # noqa: SLF001
+        broker.consume.groups = groups
+        broker.consume.ledgers._groups = groups  # noqa: SLF001 - one roster for all, and below
         broker.consume._polling._groups = groups  # noqa: SLF001
         groups.watch(broker.consume._hear)  # noqa: SLF001
         groups.watch(broker.consume.ledgers._hear)  # noqa: SLF001

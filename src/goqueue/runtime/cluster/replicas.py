@@ -377,10 +377,10 @@ class Replicas:
 
     def open_state(self, place: TopicPartition) -> Partition:
         """Make the state log of a partition that this node follows: frames of it have come."""
-        return self._broker.topic(place.topic).make_state(place.partition)
+        return self._broker.topic(place.topic).states.open(place.partition)
 
     def _state_made(self, partition: Partition) -> None:
         """Replicate a state log that the leader of a partition has just made, empty."""
         group = self._groups.get(partition.name)
-        if group is not None and group.leader is not None:
+        if group is not None:
             group.state_made(partition)
