@@ -112,6 +112,7 @@ class NodeTopology:
         raise NotImplementedError
 
     async def allocate_ids(self, kind: str, *, owner: int = 0, above: int = 0) -> IdBlock:
+        assert (kind, owner >= 0, above >= 0) == ("producer", True, True)
         self._cluster.blocks += 1
         return IdBlock(self._cluster.blocks * 64_000 + 63_001, 1_000)
 
