@@ -18,7 +18,7 @@ from goqueue.core.delivery.runs import set_of
 from goqueue.runtime import broker as broker_module
 from goqueue.runtime.queue.leasing import Leased
 from goqueue.testing.sim import Simulation
-from tests.runtime.two_nodes import ORDERS, A, B, TwoNodes, place
+from tests.sim.two_nodes import ORDERS, A, B, TwoNodes, place
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ from goqueue.base.ids import NodeId
 from goqueue.runtime import broker as broker_module
 from goqueue.runtime.queue.leasing import Leased
 from goqueue.testing.sim import Simulation
-from tests.runtime.two_nodes import A, B, TwoNodes, place
+from tests.sim.two_nodes import A, B, TwoNodes, place
 
 SEEDS = 12
 PARTITIONS = 3
