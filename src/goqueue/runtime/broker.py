@@ -103,9 +103,14 @@ class Broker(Producers):
         self.tracing = Tracing(config, self._topics, clock=self.clock, metrics=self.metrics)
         self.compactor = Compactor(disk, self.clock, in_thread=config.sync_threads > 0)
         self._ballast = Ballast(disk, self.clock)
-        logs = StateLogs(
-            self._catalogue, self.clock, self._ballast, is_clustered=topology is not None
-        )
+        self._make_state()
+        self._make_hosts()
+        self.coordinators = self._coordinators()
+
+    def _make_state(self) -> None:
+        """Make the logs that keep what is decided here."""
+        is_clustered = self.topology is not None
+        logs = StateLogs(self._catalogue, self.clock, self._ballast, is_clustered=is_clustered)
         beside = self._topics if self._is_beside else None
         self.state = logs.make(
             STATE_TOPIC, STATE_PARTITIONS, prepare=self._prepare_state, beside=beside
@@ -119,6 +124,10 @@ class Broker(Producers):
             TopicName(TX_TOPIC): self.tx_state,
             TopicName(SCHEMAS_TOPIC): self.schema_state,
         }
+
+    def _make_hosts(self) -> None:
+        """Make what decides: schemas, groups, transactions, delays, schedules, dead letters."""
+        topology = self.topology
         self.schemas = Schemas(self.schema_state)
         if self.forwarding is not None:
             self.schemas.feed = SchemaFeed(self.schemas, self.forwarding, SCHEMAS_TOPIC)
@@ -153,7 +162,6 @@ class Broker(Producers):
             self, self._topics, state=self.state, mover=mover, clock=self.clock, meter=meter
         )
         meter.watch_depths(self.redrives.shelves.depths)
-        self.coordinators = self._coordinators()
 
     def _coordinators(self) -> Coordinators:
         queue = QueueState(

@@ -29,7 +29,7 @@ class RefusedError(Exception):
         self.version = version
 
 
-class Answer(NamedTuple):
+class DecidedReply(NamedTuple):
     """What was decided, and the version of the image that has it."""
 
     version: int
@@ -77,7 +77,7 @@ class Decisions:
     def __repr__(self) -> str:
         return f"<Decisions: {self._consensus.leading}>"
 
-    async def decide(self, proposal: Proposal) -> Answer:
+    async def decide(self, proposal: Proposal) -> DecidedReply:
         """Decide, and return when the decision is applied on this node.
 
         RefusedError is the answer of a verb. NotLeaderError means that nothing was decided;
@@ -91,12 +91,12 @@ class Decisions:
             version = await self._confirm(lead)
             raise RefusedError(error, version) from error
         if not packed:
-            return Answer(await self._confirm(lead), decision.reply)
+            return DecidedReply(await self._confirm(lead), decision.reply)
         for event in decision.events:
             lead.image.apply(event)
         version = lead.image.version
         await self._append(lead, packed)
-        return Answer(version, decision.reply)
+        return DecidedReply(version, decision.reply)
 
     async def command(self, command: Command) -> Reply:
         """Decide what the controller itself asks for, or raise what a verb raised."""

@@ -173,15 +173,14 @@ class Redrives:
     async def summaries(self) -> list[Summary]:
         """Return every topic of dead letters."""
         found: list[Summary] = []
-        for name in sorted(filter(is_dlq, self._names)):
+        for name in [one for one in sorted(filter(is_dlq, self._names)) if not is_internal(one)]:
             topic = self._names.get(name)
-            if topic is None or is_internal(name):
+            if topic is None:
                 continue
             try:
                 hosted = self._book(topic)
             except NotCoordinatorError:
-                # Another node of the cluster has it in its list.
-                continue
+                continue  # another node of the cluster has it in its list
             oldest = [await oldest_us(shelf) for shelf in self.shelves.led(topic)]
             found.append(
                 Summary(

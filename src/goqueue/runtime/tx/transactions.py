@@ -27,7 +27,6 @@ from goqueue.core.delivery.settle import Settled
 from goqueue.core.tx.events import Event, Place
 from goqueue.core.tx.producer import COMMIT, Identity, TxProducer
 from goqueue.core.tx.states import PREPARED, TxState
-from goqueue.observability.logging import get_logger
 from goqueue.observability.tx_metrics import TxMetrics
 from goqueue.runtime.clock import Clock
 from goqueue.runtime.log.producer_ids import ProducerIds
@@ -55,8 +54,6 @@ from goqueue.wire.peer_calls import PeerOperation
 STILL_PUBLISHING: Final = (
     "messages of the transaction are still being published; wait for their acks"
 )
-
-log = get_logger("goqueue.transactions")
 
 
 class Last(NamedTuple):
