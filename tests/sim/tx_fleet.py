@@ -300,7 +300,7 @@ class Fleet:
         for name in self.nodes:
             if name in truth.in_sync:
                 node = self.nodes[name]
-                durable.append(self.partition(name, place).log.durable_offset if node.broker else 0)
+                durable.append(_reached(self.partition(name, place)) if node.broker else 0)
         high = min(durable)
         if high > marks.high_watermark:
             marks.high_watermark = Offset(high)
@@ -377,3 +377,9 @@ def _look(task: "asyncio.Task[None]") -> None:
         error = task.exception()
         if error is not None and not isinstance(error, GoQueueError):
             raise error
+
+
+def _reached(partition: Partition) -> Offset:
+    """Return what a replica counts for: where acks do not wait for the disk, all it has."""
+    log = partition.log
+    return log.durable_offset if partition.settings.is_fsync else log.end_offset

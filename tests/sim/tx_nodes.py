@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from unittest.mock import patch
 
 import msgspec
 
@@ -16,6 +17,7 @@ from goqueue.base.errors import (
 from goqueue.base.ids import LeaderEpoch, NodeId, Offset, TopicPartition
 from goqueue.core.cluster import commands
 from goqueue.core.cluster.blocks import allocate
+from goqueue.runtime import broker as broker_module
 from goqueue.runtime.broker import Broker
 from goqueue.runtime.broker_life import open_all
 from goqueue.runtime.topology import IdBlock, PartitionLeader
@@ -60,7 +62,19 @@ class HighWatermark:
 
 
 class NodeBroker(Broker):
-    """A broker whose topics were made by hand, and are there again after a restart."""
+    """A broker whose topics were made by hand, and are there again after a restart.
+
+    What a group has of a partition is kept with the group here, as on one node: where both are led
+    by one node, transactions are the same.
+    """
+
+    def _make_state(self) -> None:
+        self._is_beside = False
+        super()._make_state()
+
+    def _make_hosts(self) -> None:
+        with patch.object(broker_module, "views_of", lambda *_, **__: None):
+            super()._make_hosts()
 
     async def start(self) -> None:
         self.catalogue.check_clustered = lambda: None  # type: ignore[method-assign]
