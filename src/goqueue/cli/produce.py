@@ -243,7 +243,9 @@ def _publish_one(session: Session, producer: "Producer", message: Outgoing) -> N
     place = _send(producer, message).result()
     if session.is_table:
         again = ", published before" if place.is_duplicate else ""
-        say(f"{place.topic}/{place.partition} offset {place.offset} ({place.durability}{again})")
+        copies = f", {place.replicas} replicas" if place.replicas > 1 else ""
+        meaning = f"{place.durability}{copies}{again}"
+        say(f"{place.topic}/{place.partition} offset {place.offset} ({meaning})")
     else:
         print_data(
             session.output,
@@ -253,6 +255,7 @@ def _publish_one(session: Session, producer: "Producer", message: Outgoing) -> N
                 "offset": place.offset,
                 "timestamp": format_time_us(place.timestamp_us),
                 "durability": place.durability,
+                "replicas": place.replicas,
                 "duplicate": place.is_duplicate,
             },
         )

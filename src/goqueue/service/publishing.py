@@ -4,6 +4,8 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Final
 
+from msgspec import UNSET, UnsetType
+
 from goqueue.base.deeds import Deed
 from goqueue.base.errors import (
     GoQueueError,
@@ -26,7 +28,7 @@ from goqueue.runtime.broker import Broker
 from goqueue.runtime.log.acks import Acks
 from goqueue.runtime.log.places import outcomes_of
 from goqueue.runtime.log.plain import publish_plain
-from goqueue.runtime.log.published import Published
+from goqueue.runtime.log.published import Published, Reach
 from goqueue.runtime.log.small_requests import Part
 from goqueue.runtime.log.topic import Topic
 from goqueue.runtime.tx.transactions import Last
@@ -152,12 +154,13 @@ class Publishing:
         """Publish messages that are keys and values and nothing else."""
         topic = self._broker.topic(name)
         now_us = self._broker.clock.now_us()
-        outcomes = await publish_plain(grant, topic, *columns, timestamp_us=now_us)
+        reach = Reach()
+        outcomes = await publish_plain(grant, topic, *columns, timestamp_us=now_us, reach=reach)
         results = [
             said.PublishResult(*outcome) if type(outcome) is tuple else _result(outcome)
             for outcome in outcomes
         ]
-        return said.Published(results, topic.settings.ack_durability)
+        return said.Published(results, topic.settings.ack_durability, self._copies(reach))
 
     @granted_verb(Deed.PUBLISH)
     async def publish(
@@ -173,7 +176,8 @@ class Publishing:
         check_count(len(messages))
         drafts = draft_all(messages, topic, now=Now.of(self._broker.clock), caller=caller)
         good = [draft for draft in drafts if not isinstance(draft, GoQueueError)]
-        places = iter(await topic.publish_drafts(grant, good) if good else ())
+        reach = Reach()
+        places = iter(await topic.publish_drafts(grant, good, reach) if good else ())
         results: list[said.PublishResult] = []
         for draft, message in zip(drafts, messages, strict=True):
             if isinstance(draft, GoQueueError):
@@ -182,7 +186,11 @@ class Publishing:
             else:
                 lane = PRIORITY_NAMES[draft[0].priority] if message.priority else None
                 results.append(_result(next(places), lane, draft[0].deliver_at_us))
-        return said.Published(results, topic.settings.ack_durability)
+        return said.Published(results, topic.settings.ack_durability, self._copies(reach))
+
+    def _copies(self, reach: Reach) -> int | UnsetType:
+        """Return how many nodes have the messages of a request; a broker alone does not say."""
+        return UNSET if self._broker.forwarding is None else reach.replicas
 
     @granted_verb(Deed.PUBLISH)
     async def forward(self, grant: Grant, name: str, message: said.Forward) -> Place:

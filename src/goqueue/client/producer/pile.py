@@ -287,6 +287,7 @@ class Pile:
             self.times_ns[row] // NS_PER_US,
             outcome.durability,
             is_duplicate,
+            outcome.replicas,
         )
 
     def _outcome_of(self, row: int) -> tuple[Outcome, int] | None:
@@ -317,13 +318,11 @@ class Pile:
             self._tell(row)
             raise error
         time_us = self.times_ns[row] // NS_PER_US
-        if repeat is not None:
-            at = repeat.partition, repeat.offset
-            return Place(self.topic, *at, time_us, outcome.durability, is_duplicate=True)
         offset = outcome.base_offset + place - sum(one.row < place for one in outcome.repeats)
-        is_repeated = outcome.is_duplicate
-        durability = outcome.durability
-        return Place(self.topic, outcome.partition, offset, time_us, durability, is_repeated)
+        at, is_repeated = (outcome.partition, offset), outcome.is_duplicate
+        if repeat is not None:
+            at, is_repeated = (repeat.partition, repeat.offset), True
+        return Place(self.topic, *at, time_us, outcome.durability, is_repeated, outcome.replicas)
 
     def count_untold(self, untold: Untold) -> None:
         """Let failed messages be counted until somebody has asked about each."""

@@ -55,7 +55,15 @@ class Single:
         is_duplicate, durability = outcome.is_duplicate, outcome.durability
         for repeat in outcome.repeats:
             partition, offset, is_duplicate = repeat.partition, repeat.offset, True
-        return Place(self.topic, partition, offset, self.time_us, durability, is_duplicate)
+        return Place(
+            self.topic,
+            partition,
+            offset,
+            self.time_us,
+            durability,
+            is_duplicate,
+            outcome.replicas,
+        )
 
     def first_error(self) -> GoQueueError | None:
         """Return why it was not published, or None if it was."""

@@ -381,7 +381,7 @@ class Outbox(Generic[OwnerType]):
         has_failed = False
         for batch, part in zip(batches, produced.parts, strict=True):
             if part.failure is None:
-                self._place(batch, part, produced.durability)
+                self._place(batch, part, produced)
                 errors.append(None)
             else:
                 has_failed = True
@@ -449,16 +449,19 @@ class Outbox(Generic[OwnerType]):
         self._needs_new_life = self._needs_new_life or batch.sequence is not None
         self._fail(batch, error)
 
-    def _place(self, batch: Batch[OwnerType], part: calls.ProducedPart, durability: str) -> None:
+    def _place(
+        self, batch: Batch[OwnerType], part: calls.ProducedPart, produced: calls.Produced
+    ) -> None:
         outcome = Outcome(
             rows=batch.part.rows,
             partition=part.partition,
             base_offset=part.base_offset,
-            durability=durability,
+            durability=produced.durability,
             is_duplicate=part.is_duplicate,
             repeats=tuple(part.repeats),
             misfits=part.misfits,
             conflicts=tuple(part.conflicts),
+            replicas=produced.replicas,
         )
         self._settle(batch, outcome)
 

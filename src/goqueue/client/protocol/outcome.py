@@ -37,6 +37,8 @@ class Place(msgspec.Struct, frozen=True, gc=False):
     timestamp_us: int
     durability: str
     is_duplicate: bool = False
+    replicas: int = 1
+    """How many nodes had the message when it was acknowledged."""
 
 
 class Part(NamedTuple):
@@ -59,6 +61,7 @@ class Outcome(msgspec.Struct, frozen=True):
     error: GoQueueError | None = None
     misfits: Mapping[int, str] = {}
     conflicts: tuple[int, ...] = ()
+    replicas: int = 1
 
     def refusal(self, row: int) -> GoQueueError:
         """Return why a row of this outcome was refused."""

@@ -10,7 +10,7 @@ from goqueue.base.ids import Offset, PartitionId
 from goqueue.base.limits import BATCH_BYTES_MAX, BATCH_ROWS_MAX
 from goqueue.core.record.message import Draft
 from goqueue.runtime.log.places import outcomes_of
-from goqueue.runtime.log.published import Published
+from goqueue.runtime.log.published import Published, Reach
 
 DRAFT_OVERHEAD_BYTES: Final = 64
 """What a message costs in a batch beside its own bytes, generously."""
@@ -45,7 +45,10 @@ class Target(Protocol):
 
 
 async def publish_drafts(
-    topic: Target, grant: Grant, drafts: Sequence[tuple[Draft, int | None]]
+    topic: Target,
+    grant: Grant,
+    drafts: Sequence[tuple[Draft, int | None]],
+    reach: Reach | None = None,
 ) -> list[tuple[PartitionId, Offset] | GoQueueError]:
     """Publish messages; return where each went or why it did not."""
     results: list[tuple[PartitionId, Offset] | GoQueueError | None] = [None] * len(drafts)
@@ -59,7 +62,10 @@ async def publish_drafts(
         (partition, share) for partition, rows in rows_of.items() for share in shares(rows, drafts)
     ]
     outcomes = await asyncio.gather(
-        *(_publish(topic, grant, number, [drafts[row][0] for row in rows]) for number, rows in sent)
+        *(
+            _publish(topic, grant, number, [drafts[row][0] for row in rows], reach)
+            for number, rows in sent
+        )
     )
     for (_, rows), outcome in zip(sent, outcomes, strict=True):
         for row, result in zip(rows, outcome, strict=True):
@@ -68,10 +74,16 @@ async def publish_drafts(
 
 
 async def _publish(
-    topic: Target, grant: Grant, partition: PartitionId, drafts: list[Draft]
+    topic: Target,
+    grant: Grant,
+    partition: PartitionId,
+    drafts: list[Draft],
+    reach: Reach | None,
 ) -> Sequence[tuple[PartitionId, Offset] | GoQueueError]:
     try:
         published = await topic.send(grant, partition, drafts)
     except GoQueueError as error:
         return [error] * len(drafts)
+    if reach is not None:
+        reach.note(published)
     return outcomes_of(published, len(drafts))

@@ -25,7 +25,7 @@ from goqueue.runtime.forwarding import Forwarding
 from goqueue.runtime.log.draft_shares import publish_drafts
 from goqueue.runtime.log.leadership import Role
 from goqueue.runtime.log.producer_ids import ProducerIds
-from goqueue.runtime.log.published import Published
+from goqueue.runtime.log.published import Published, Reach
 from goqueue.wire.calls import Produce, Produced, ProducedPart, ProducePart
 from goqueue.wire.packet import Operation
 
@@ -54,10 +54,13 @@ class ForwardedTopic:
         return all(one.leadership.role is Role.LEADER for one in self._topic.partitions)
 
     async def publish_drafts(
-        self, grant: Grant, drafts: Sequence[tuple[Draft, int | None]]
+        self,
+        grant: Grant,
+        drafts: Sequence[tuple[Draft, int | None]],
+        reach: Reach | None = None,
     ) -> list[tuple[PartitionId, Offset] | GoQueueError]:
         """Publish messages by the leaders of their partitions; results are in their order."""
-        return await publish_drafts(self, grant, drafts)
+        return await publish_drafts(self, grant, drafts, reach)
 
     def choose(self, draft: Draft, partition: int | None = None) -> PartitionId:
         """Return the partition of a message, where others of its name are.
@@ -107,8 +110,9 @@ class _Lane:
                 answer = await self._forwarding.forward(
                     node, grant.caller, Operation.PRODUCE, header, [frames]
                 )
-                (part,) = _decode(answer.header).parts
-                return _published(place, part)
+                produced = _decode(answer.header)
+                (part,) = produced.parts
+                return _published(place, part, produced.replicas)
 
             published = await self._forwarding.find(lambda: self._forwarding.leader(place), ask)
             self._stamp = stamp.after(len(drafts))
@@ -120,7 +124,7 @@ class _Lane:
         return self._ids.renew(producer_id=stamp.producer_id, epoch=stamp.epoch)
 
 
-def _published(place: TopicPartition, part: ProducedPart) -> Published:
+def _published(place: TopicPartition, part: ProducedPart, replicas: int) -> Published:
     """Return what another node said of the messages of one request, or raise why it refused."""
     if part.failure is not None:
         raise from_code(part.failure.code, part.failure.message)
@@ -133,4 +137,5 @@ def _published(place: TopicPartition, part: ProducedPart) -> Published:
         ),
         misfits=part.misfits,
         conflicts=frozenset(part.conflicts),
+        replicas=replicas,
     )

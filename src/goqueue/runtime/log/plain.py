@@ -18,7 +18,7 @@ from goqueue.core.record.single_row import encode_single_row
 from goqueue.core.record.stamp import NO_STAMP
 from goqueue.runtime.log.draft_shares import DRAFT_OVERHEAD_BYTES
 from goqueue.runtime.log.places import outcomes_of
-from goqueue.runtime.log.published import Published
+from goqueue.runtime.log.published import Published, Reach
 from goqueue.runtime.log.topic import Topic
 
 Outcome = tuple[PartitionId, Offset] | GoQueueError
@@ -35,17 +35,19 @@ async def publish_plain(
     values: Sequence[bytes],
     *,
     timestamp_us: int,
+    reach: Reach | None = None,
 ) -> Sequence[Outcome]:
     """Publish messages of one time; return where each went or why it did not."""
+    reach = reach or Reach()
     if topic.door is not None and not topic.door.is_all_here:
         drafts = _drafts(keys, values, timestamp_us)
-        return await topic.publish_drafts(grant, [(draft, None) for draft in drafts])
+        return await topic.publish_drafts(grant, [(draft, None) for draft in drafts], reach)
     if len(values) == 1:
-        return await _publish_one(grant, topic, keys[0], values[0], timestamp_us)
+        return await _publish_one(grant, topic, keys[0], values[0], timestamp_us, reach)
     size = sum(map(len, values)) + sum(len(key) for key in keys if key)
     if size + len(values) * DRAFT_OVERHEAD_BYTES > PLAIN_BYTES_MAX:
         drafts = _drafts(keys, values, timestamp_us)
-        return await topic.publish_drafts(grant, [(draft, None) for draft in drafts])
+        return await topic.publish_drafts(grant, [(draft, None) for draft in drafts], reach)
     rows_of: dict[PartitionId, list[int]] = {}
     for row, partition in enumerate(topic.choose_all(keys)):
         if partition in rows_of:
@@ -60,6 +62,7 @@ async def publish_plain(
             [keys[row] for row in rows],
             [values[row] for row in rows],
             timestamp_us,
+            reach,
         )
         for partition, rows in rows_of.items()
     ]
@@ -73,7 +76,12 @@ async def publish_plain(
 
 
 async def _publish_one(
-    grant: Grant, topic: Topic, key: bytes | None, value: bytes, timestamp_us: int
+    grant: Grant,
+    topic: Topic,
+    key: bytes | None,
+    value: bytes,
+    timestamp_us: int,
+    reach: Reach,
 ) -> Sequence[Outcome]:
     """Publish a message with others of the same moment, if nothing else is to be considered."""
     (partition,) = topic.choose_all([key])
@@ -95,7 +103,10 @@ async def _publish_one(
             published = await topic.publish(grant, partition, view)
     except GoQueueError as error:
         published = error
-    return [published] if isinstance(published, GoQueueError) else outcomes_of(published, 1)
+    if isinstance(published, GoQueueError):
+        return [published]
+    reach.note(published)
+    return outcomes_of(published, 1)
 
 
 def _resolve(
@@ -113,12 +124,14 @@ async def _publish(
     keys: list[bytes | None],
     values: list[bytes],
     timestamp_us: int,
+    reach: Reach,
 ) -> Sequence[Outcome]:
     try:
         frame = _frame(keys, values, timestamp_us)
         published = await topic.publish(grant, partition, memoryview(frame))
     except GoQueueError as error:
         return [error] * len(values)
+    reach.note(published)
     return outcomes_of(published, len(values))
 
 

@@ -34,6 +34,24 @@ class Published(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, conflicts=frozenset(rows))
 
 
+class Reach:
+    """How many nodes have all messages of a request, as its parts are acknowledged."""
+
+    __slots__ = ("_least",)
+
+    def __init__(self) -> None:
+        self._least = 0
+
+    def note(self, published: Published) -> None:
+        """Take what became of one part."""
+        self._least = min(self._least or published.replicas, published.replicas)
+
+    @property
+    def replicas(self) -> int:
+        """The least of all parts; one where nothing was taken."""
+        return self._least or 1
+
+
 def trace_published(
     trace: PartitionTrace | None, published: Published, received_us: int, durability: str
 ) -> None:

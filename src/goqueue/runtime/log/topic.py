@@ -42,7 +42,7 @@ from goqueue.runtime.log.own_rows import append_rowless
 from goqueue.runtime.log.partition import Partition
 from goqueue.runtime.log.places import known_rows
 from goqueue.runtime.log.producer_ids import ProducerIds
-from goqueue.runtime.log.published import Published, trace_published
+from goqueue.runtime.log.published import Published, Reach, trace_published
 from goqueue.runtime.log.small_requests import SmallRequests
 from goqueue.runtime.log.ticket import NO_TICKET, Appended, Ticket
 from goqueue.runtime.log.topic_opening import TopicOpening
@@ -374,12 +374,13 @@ class Topic:
         return count_delayed(self.partitions)
 
     async def publish_drafts(
-        self, grant: Grant, drafts: Sequence[tuple[Draft, int | None]]
+        self,
+        grant: Grant,
+        drafts: Sequence[tuple[Draft, int | None]],
+        reach: Reach | None = None,
     ) -> list[tuple[PartitionId, Offset] | GoQueueError]:
         """Publish messages that came one by one; those for one partition are appended together."""
-        if self.door is not None:
-            return await self.door.publish_drafts(grant, drafts)
-        return await publish_drafts(self, grant, drafts)
+        return await publish_drafts(self.door or self, grant, drafts, reach)
 
     async def send(self, grant: Grant, partition: int, drafts: Sequence[Draft]) -> Published:
         """Append messages to one partition; return when the ack may go out."""

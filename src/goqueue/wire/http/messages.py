@@ -92,6 +92,8 @@ class Published(msgspec.Struct, frozen=True):
 
     results: list[PublishResult]
     durability: Annotated[str, msgspec.Meta(examples=["fsync", "os"])]
+    replicas: int | msgspec.UnsetType = msgspec.UNSET
+    """In a cluster, how many nodes had them when they were acknowledged: the least of all."""
 
 
 class Forward(msgspec.Struct, frozen=True, kw_only=True):
