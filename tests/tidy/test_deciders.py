@@ -21,6 +21,7 @@ DECIDERS = {
     "RedriveBook": "core/dlq/redrive.py",
     "RecurringSchedule": "core/recurring/recurring.py",
     "ClusterImage": "core/cluster/image.py",
+    "Directory": "core/security/directory.py",
 }
 CHANGING = ("__init__", "apply", "restore")
 """These may change a decider, and the private methods that only they call."""

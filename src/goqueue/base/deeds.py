@@ -19,6 +19,7 @@ class Permission(StrEnum):
     CREATE = "create"
     ALTER = "alter"
     DELETE = "delete"
+    ADMIN = "admin"
 
 
 class ResourceKind(StrEnum):
@@ -30,6 +31,7 @@ class ResourceKind(StrEnum):
     SUBJECT = "subject"
     TRANSACTION = "transaction"
     SCHEDULE = "schedule"
+    TENANT = "tenant"
     CLUSTER = "cluster"
 
 
@@ -43,9 +45,21 @@ class Deed(StrEnum):
     READ_DOCUMENTATION = "read_documentation", Permission.NOTHING, ResourceKind.NOTHING
     READ_METRICS = "read_metrics", Permission.DESCRIBE, ResourceKind.CLUSTER
 
-    # Where things are in a cluster.
-    FIND_LEADERS = "find_leaders", Permission.DESCRIBE, ResourceKind.CLUSTER
-    FIND_COORDINATOR = "find_coordinator", Permission.DESCRIBE, ResourceKind.CLUSTER
+    # Credentials and access rules.
+    AUTHENTICATE = "authenticate", Permission.NOTHING, ResourceKind.NOTHING
+    WHOAMI = "whoami", Permission.NOTHING, ResourceKind.NOTHING
+    MAKE_KEY = "make_key", Permission.ADMIN, ResourceKind.CLUSTER
+    LIST_KEYS = "list_keys", Permission.ADMIN, ResourceKind.CLUSTER
+    ROTATE_KEY = "rotate_key", Permission.ADMIN, ResourceKind.CLUSTER
+    REVOKE_KEY = "revoke_key", Permission.ADMIN, ResourceKind.CLUSTER
+    ADD_ACL = "add_acl", Permission.ADMIN, ResourceKind.CLUSTER
+    LIST_ACLS = "list_acls", Permission.ADMIN, ResourceKind.CLUSTER
+    REMOVE_ACL = "remove_acl", Permission.ADMIN, ResourceKind.CLUSTER
+    TEST_ACL = "test_acl", Permission.ADMIN, ResourceKind.CLUSTER
+
+    # Where things are in a cluster: every client has to know. Topics it may not see are left out.
+    FIND_LEADERS = "find_leaders", Permission.NOTHING, ResourceKind.NOTHING
+    FIND_COORDINATOR = "find_coordinator", Permission.NOTHING, ResourceKind.NOTHING
 
     # Topics.
     CREATE_TOPIC = "create_topic", Permission.CREATE, ResourceKind.TOPIC

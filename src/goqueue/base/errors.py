@@ -4,19 +4,15 @@ Transports translate ``code`` by table and never inspect messages. Anything rais
 GoQueueError is a bug, not a reply. ``retryable`` says that the same request may succeed later.
 """
 
-from typing import ClassVar
+from goqueue.base import error, security_errors
 
-
-class GoQueueError(Exception):
-    """Base of all errors that may cross a transport."""
-
-    code: ClassVar[str] = "internal"
-    retryable: ClassVar[bool] = False
-
-    @property
-    def message(self) -> str:
-        """Say what went wrong, for a person."""
-        return str(self.args[0]) if self.args else (self.__doc__ or self.code)
+GoQueueError = error.GoQueueError
+AclNotFoundError = security_errors.AclNotFoundError
+CredentialExpiredError = security_errors.CredentialExpiredError
+ForbiddenError = security_errors.ForbiddenError
+KeyNotFoundError = security_errors.KeyNotFoundError
+TooManyAttemptsError = security_errors.TooManyAttemptsError
+UnauthenticatedError = security_errors.UnauthenticatedError
 
 
 class InvalidRequestError(GoQueueError):
@@ -47,12 +43,6 @@ class CorruptFrameError(InvalidRequestError):
     """Bytes that are not a frame: wrong magic, impossible lengths or a failed checksum."""
 
     code = "corrupt_frame"
-
-
-class ForbiddenError(GoQueueError):
-    """The caller may not do this; the message names the permission it needs."""
-
-    code = "forbidden"
 
 
 class TopicNotFoundError(GoQueueError):
