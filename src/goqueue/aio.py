@@ -3,6 +3,7 @@
 from goqueue.client.aclient import AsyncClient
 from goqueue.client.aio.routed_link import open_link
 from goqueue.client.consumer.aio import AsyncConsumer
+from goqueue.client.dial import Dial
 from goqueue.client.producers import AsyncProducer
 from goqueue.client.protocol.exchange import parse_addresses
 
@@ -19,5 +20,5 @@ async def connect(
 
     ``timeout`` bounds each call, in seconds.
     """
-    link = await open_link(parse_addresses(address), timeout_s=timeout, api_key=api_key)
+    link = await open_link(parse_addresses(address), Dial(timeout_s=timeout, api_key=api_key))
     return AsyncClient(link, timeout_s=timeout)

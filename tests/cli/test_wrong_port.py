@@ -13,6 +13,7 @@ import pytest
 import goqueue
 from goqueue.base.errors import TopicNotFoundError, WrongPortError
 from goqueue.client.blocking.link import BlockingLink
+from goqueue.client.dial import Dial
 from goqueue.wire.calls import Nothing
 from goqueue.wire.packet import Operation
 from tests.cli.running import BrokerProcess, Run
@@ -67,7 +68,7 @@ def test_both_links_of_the_sdk_explain_it(broker: BrokerProcess) -> None:
     port = broker.native.rpartition(":")[2]
     with pytest.raises(WrongPortError, match=f"the native port is {port}"):
         goqueue.connect(broker.http)
-    link = BlockingLink(broker.http, timeout_s=10)
+    link = BlockingLink(broker.http, Dial(timeout_s=10))
     with pytest.raises(WrongPortError, match=f"the native port is {port}"):
         link.request(Operation.PING, Nothing())
 

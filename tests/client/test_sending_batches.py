@@ -12,6 +12,7 @@ import pytest
 import goqueue
 from goqueue.base.units import MiB
 from goqueue.client.blocking.link import BlockingLink, send_all
+from goqueue.client.dial import Dial
 from goqueue.client.producer.batch_sender import BatchSender
 from goqueue.client.protocol.exchange import decode
 from goqueue.core.record.batch import SCHEMAS
@@ -53,7 +54,7 @@ def test_every_row_arrives_in_its_partition(
     values = [b"%06d" % row + dice.bytes(value_bytes) for row in range(rows)]
     with goqueue.connect(address) as client:
         client.create_topic(TOPIC, partitions=partitions, retention_ms=0)
-        link = BlockingLink(address, timeout_s=60)
+        link = BlockingLink(address, Dial(timeout_s=60))
         identity = link.request(Operation.INIT_PRODUCER, calls.InitProducer())
         sender = BatchSender(link, decode(identity.header, calls.ProducerIdentity))
         sender.send(TOPIC, stored(values), places)

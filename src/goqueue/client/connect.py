@@ -12,6 +12,7 @@ from goqueue.client.blocking.loop_thread import LoopThread
 from goqueue.client.blocking.node_links import NodeLinks
 from goqueue.client.blocking.routed_chunks import RoutedChunkSource
 from goqueue.client.blocking.routed_link import RoutedBlockingLink
+from goqueue.client.dial import Dial
 from goqueue.client.protocol.cluster_view import ClusterView
 from goqueue.client.protocol.exchange import parse_addresses
 from goqueue.client.sync import Client
@@ -25,34 +26,31 @@ def connect(
     Raises at once if none of them answers. ``timeout`` bounds each later call, in seconds.
     """
     addresses = parse_addresses(address)
+    dial = Dial(timeout_s=timeout, api_key=api_key)
     thread = LoopThread("goqueue-client")
     try:
-        link = thread.run(open_link(addresses, timeout_s=timeout, api_key=api_key))
+        link = thread.run(open_link(addresses, dial))
     except BaseException:
         thread.stop()
         raise
     if link.cluster is None:
-        return _client_of_broker(link, thread, addresses[0], timeout, api_key)
-    return _client_of_cluster(link, thread, link.cluster, timeout, api_key)
+        return _client_of_broker(link, thread, addresses[0], dial)
+    return _client_of_cluster(link, thread, link.cluster, dial)
 
 
-def _client_of_broker(
-    link: Link, thread: LoopThread, address: str, timeout_s: float, api_key: str | None
-) -> Client:
-    open_blocking = partial(BlockingLink, address, timeout_s=timeout_s, api_key=api_key)
+def _client_of_broker(link: Link, thread: LoopThread, address: str, dial: Dial) -> Client:
+    open_blocking = partial(BlockingLink, address, dial)
     return Client(
         link,
         thread,
-        open_source=lambda: ChunkSource(open_blocking(), timeout_s=timeout_s),
+        open_source=lambda: ChunkSource(open_blocking(), timeout_s=dial.timeout_s),
         open_channel=lambda: SocketChannel(open_blocking()),
         open_link=open_blocking,
-        timeout_s=timeout_s,
+        timeout_s=dial.timeout_s,
     )
 
 
-def _client_of_cluster(
-    link: Link, thread: LoopThread, view: ClusterView, timeout_s: float, api_key: str | None
-) -> Client:
+def _client_of_cluster(link: Link, thread: LoopThread, view: ClusterView, dial: Dial) -> Client:
     """Return a client whose threads share the view that its event loop keeps up to date."""
 
     def refresh() -> None:
@@ -60,15 +58,13 @@ def _client_of_cluster(
         with contextlib.suppress(RuntimeError):
             thread.loop.call_soon_threadsafe(link.refresh_soon)
 
-    open_blocking = partial(
-        RoutedBlockingLink, view, timeout_s=timeout_s, api_key=api_key, refresh=refresh
-    )
-    open_nodes = partial(NodeLinks, view, timeout_s=timeout_s, api_key=api_key, refresh=refresh)
+    open_blocking = partial(RoutedBlockingLink, view, dial, refresh=refresh)
+    open_nodes = partial(NodeLinks, view, dial, refresh=refresh)
     return Client(
         link,
         thread,
-        open_source=lambda: RoutedChunkSource(open_blocking(), timeout_s=timeout_s),
+        open_source=lambda: RoutedChunkSource(open_blocking(), timeout_s=dial.timeout_s),
         open_channel=lambda: RoutedChannel(open_nodes()),
         open_link=open_blocking,
-        timeout_s=timeout_s,
+        timeout_s=dial.timeout_s,
     )

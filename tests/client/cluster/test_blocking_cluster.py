@@ -10,6 +10,7 @@ import pytest
 import goqueue
 from goqueue.base.errors import ConnectionLostError, NotLeaderError
 from goqueue.client.blocking.routed_link import RoutedBlockingLink
+from goqueue.client.dial import Dial
 from goqueue.client.producer.batch_sender import BatchSender
 from goqueue.client.protocol.cluster_view import ClusterView
 from goqueue.client.protocol.exchange import decode
@@ -150,7 +151,7 @@ def test_a_consumer_polls_and_settles_at_leaders(
 
 def test_whole_batches_go_to_their_leaders(nodes: BlockingFleet) -> None:
     """Arrow batches of a program with columns: each row once, whoever leads."""
-    link = RoutedBlockingLink(ClusterView(nodes.fleet.addresses.split(",")), timeout_s=10)
+    link = RoutedBlockingLink(ClusterView(nodes.fleet.addresses.split(",")), Dial(timeout_s=10))
     answer = link.request(Operation.INIT_PRODUCER, calls.InitProducer())
     sender = BatchSender(link, decode(answer.header, calls.ProducerIdentity))
     drafts = [Draft(value=b"%d" % number, timestamp_us=number) for number in range(600)]

@@ -13,6 +13,7 @@ from goqueue.base.errors import (
     ProtocolError,
 )
 from goqueue.base.units import KiB
+from goqueue.client.dial import Dial
 from goqueue.client.protocol.cluster_view import ClusterView
 from goqueue.client.protocol.exchange import (
     BACKOFF_SECONDS,
@@ -175,12 +176,9 @@ class NativeLink:
 
     cluster: ClusterView | None = None
 
-    def __init__(
-        self, address: str, *, timeout_s: float = 30.0, api_key: str | None = None
-    ) -> None:
+    def __init__(self, address: str, dial: Dial | None = None) -> None:
         self._host, self._port = parse_address(address)
-        self._timeout_s = timeout_s
-        self._api_key = api_key
+        self._dial = dial or Dial()
         self._connection: _Connection | None = None
         self._connecting: asyncio.Task[_Connection] | None = None
         self._is_closed = False
@@ -286,18 +284,18 @@ class NativeLink:
         where = self.address
         connection: _Connection | None = None
         try:
-            async with asyncio.timeout(self._timeout_s):
+            async with asyncio.timeout(self._dial.timeout_s):
                 loop = asyncio.get_running_loop()
                 _, connection = await loop.create_connection(
                     lambda: _Connection(where, self._lost), self._host, self._port
                 )
-                answer = await connection.send(Operation.HELLO, hello(self._api_key), ())
+                answer = await connection.send(Operation.HELLO, hello(self._dial.api_key), ())
                 connection.features = decode(answer.header, calls.HelloReply).features
         except BaseException as error:
             if connection is not None:
                 connection.abort()
             if isinstance(error, TimeoutError):
-                seconds = f"{self._timeout_s:g}"
+                seconds = f"{self._dial.timeout_s:g}"
                 raise DeadlineExceededError(f"no answer from {where} in {seconds} s") from error
             if isinstance(error, OSError):
                 raise UnreachableError(f"cannot reach a broker at {where}: {error}") from error

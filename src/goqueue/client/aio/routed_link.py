@@ -19,6 +19,7 @@ from goqueue.base.errors import (
     LeaderNotAvailableError,
 )
 from goqueue.client.aio.link import Done, Link, NativeLink
+from goqueue.client.dial import Dial
 from goqueue.client.protocol.cluster_view import ASK_SECONDS_MAX, LOST, MOVED, ClusterView
 from goqueue.client.protocol.exchange import (
     BACKOFF_SECONDS,
@@ -52,11 +53,11 @@ SILENCE_SECONDS: Final = 1.0
 class RoutedLink:
     """Sends requests to the nodes of a cluster."""
 
-    def __init__(self, view: ClusterView, *, timeout_s: float, api_key: str | None = None) -> None:
+    def __init__(self, view: ClusterView, dial: Dial) -> None:
         self.cluster = view
         """Where things are, as this client knows it."""
-        self._timeout_s = timeout_s
-        self._api_key = api_key
+        self._dial = dial
+        self._timeout_s = dial.timeout_s
         self._links: dict[str, NativeLink] = {}
         self._watchers: list[Callable[[], None]] = []
         self._refreshing: asyncio.Task[None] | None = None
@@ -75,7 +76,7 @@ class RoutedLink:
         link = self._links.get(node)
         if link is None:
             seconds = min(self._timeout_s, CONNECT_SECONDS_MAX)
-            link = NativeLink(node, timeout_s=seconds, api_key=self._api_key)
+            link = NativeLink(node, self._dial.within(seconds))
             for lost in self._watchers:
                 link.watch(lost)
             self._links[node] = link
@@ -347,30 +348,27 @@ def _merged(
     return plan.merge(header, given)
 
 
-async def open_link(
-    addresses: Sequence[str], *, timeout_s: float, api_key: str | None = None
-) -> Link:
+async def open_link(addresses: Sequence[str], dial: Dial) -> Link:
     """Connect to the first of the addresses that answers, and through it to its cluster."""
+    timeout_s = dial.timeout_s
     seconds = timeout_s if len(addresses) == 1 else min(timeout_s, CONNECT_SECONDS_MAX)
     failures: list[GoQueueError] = []
     for address in addresses:
-        link = NativeLink(address, timeout_s=seconds, api_key=api_key)
+        link = NativeLink(address, dial.within(seconds))
         try:
             await link.connect()
         except LOST as error:
             await link.close()
             failures.append(error)
             continue
-        return await _joined(link, addresses, timeout_s=timeout_s, api_key=api_key)
+        return await _joined(link, addresses, dial)
     if len(failures) == 1:
         raise failures[0]
     reasons = "; ".join(error.message for error in failures)
     raise ConnectionLostError(f"none of {', '.join(addresses)} answers: {reasons}")
 
 
-async def _joined(
-    link: NativeLink, addresses: Sequence[str], *, timeout_s: float, api_key: str | None
-) -> Link:
+async def _joined(link: NativeLink, addresses: Sequence[str], dial: Dial) -> Link:
     if metadata_calls.CLUSTER not in link.features:
         if len(addresses) == 1:
             return link
@@ -378,15 +376,15 @@ async def _joined(
         raise InvalidRequestError(
             f"{link.address} is a broker by itself, not a node of a cluster; connect to it alone"
         )
-    routed = RoutedLink(ClusterView(addresses), timeout_s=timeout_s, api_key=api_key)
+    routed = RoutedLink(ClusterView(addresses), dial)
     routed.adopt(link.address, link)
     try:
-        async with asyncio.timeout(timeout_s):
+        async with asyncio.timeout(dial.timeout_s):
             await routed.refresh()
     except TimeoutError as error:
         await routed.close()
         raise DeadlineExceededError(
-            f"no metadata from {link.address} in {timeout_s:g} s"
+            f"no metadata from {link.address} in {dial.timeout_s:g} s"
         ) from error
     except BaseException:
         await routed.close()

@@ -19,6 +19,7 @@ from goqueue.base.errors import ConnectionLostError, DeadlineExceededError, GoQu
 from goqueue.base.units import KiB, MiB
 from goqueue.client.blocking.brief import brief
 from goqueue.client.blocking.in_place import is_local
+from goqueue.client.dial import Dial
 from goqueue.client.protocol.cluster_view import ClusterView
 from goqueue.client.protocol.exchange import (
     Answer,
@@ -64,12 +65,12 @@ class BlockingLink:
 
     cluster: ClusterView | None = None
 
-    def __init__(self, address: str, *, timeout_s: float, api_key: str | None = None) -> None:
+    def __init__(self, address: str, dial: Dial) -> None:
         self._address = parse_address(address)
-        self._timeout_s = self._timeout_s_max = timeout_s
+        self._dial = dial
+        self._timeout_s = self._timeout_s_max = dial.timeout_s
         self._patience_s = FOLLOW_WAIT_MS / 1_000
         """How much longer a reply may take, because the broker waits for messages."""
-        self._api_key = api_key
         self._socket: socket.socket | None = None
         self._exchange = Exchange(self._where)
         self._arrived: deque[Reply] = deque()
@@ -230,7 +231,7 @@ class BlockingLink:
         self._arrived.clear()
         self._socket = connection
         try:
-            answer = self.request(Operation.HELLO, hello(self._api_key))
+            answer = self.request(Operation.HELLO, hello(self._dial.api_key))
             self._features = decode(answer.header, calls.HelloReply).features
         except BaseException:
             self.close()

@@ -13,6 +13,7 @@ from typing import Final
 
 from goqueue.base.errors import ConnectionLostError, DeadlineExceededError, GoQueueError
 from goqueue.client.blocking.link import BlockingLink
+from goqueue.client.dial import Dial
 from goqueue.client.protocol.cluster_view import ClusterView
 from goqueue.client.protocol.exchange import Answer, Reply
 from goqueue.wire import calls
@@ -30,14 +31,13 @@ class NodeLinks:
     def __init__(
         self,
         view: ClusterView,
+        dial: Dial,
         *,
-        timeout_s: float,
-        api_key: str | None = None,
         refresh: Callable[[], None],
     ) -> None:
         self._view = view
-        self._timeout_s = timeout_s
-        self._api_key = api_key
+        self._dial = dial
+        self._timeout_s = dial.timeout_s
         self._refresh = refresh
         self._links: dict[str, BlockingLink] = {}
         self._correlation = 0
@@ -54,7 +54,7 @@ class NodeLinks:
         """Return the connection to a node."""
         link = self._links.get(node)
         if link is None:
-            link = BlockingLink(node, timeout_s=self._timeout_s, api_key=self._api_key)
+            link = BlockingLink(node, self._dial.within(self._timeout_s))
             self._links[node] = link
         return link
 

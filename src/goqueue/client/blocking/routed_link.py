@@ -15,6 +15,7 @@ from goqueue.base.errors import (
 from goqueue.client.blocking.brief import brief
 from goqueue.client.blocking.link import BlockingLink
 from goqueue.client.blocking.node_links import CONNECT_SECONDS_MAX, NodeLinks
+from goqueue.client.dial import Dial
 from goqueue.client.protocol.cluster_view import ASK_SECONDS_MAX, LOST, MOVED, ClusterView
 from goqueue.client.protocol.exchange import (
     BACKOFF_SECONDS,
@@ -50,19 +51,16 @@ class RoutedBlockingLink:
     def __init__(
         self,
         view: ClusterView,
+        dial: Dial,
         *,
-        timeout_s: float,
-        api_key: str | None = None,
         refresh: Callable[[], None] | None = None,
     ) -> None:
         self.cluster = view
         """Where things are, as this client knows it."""
-        self._timeout_s = self._timeout_s_max = timeout_s
-        self._api_key = api_key
+        self._dial = dial
+        self._timeout_s = self._timeout_s_max = dial.timeout_s
         self._refresh_elsewhere = refresh
-        self._nodes = NodeLinks(
-            view, timeout_s=timeout_s, api_key=api_key, refresh=self.refresh_soon
-        )
+        self._nodes = NodeLinks(view, dial, refresh=self.refresh_soon)
         self._oracle: BlockingLink | None = None
         """The connection by which the metadata was asked for last."""
 
@@ -262,7 +260,7 @@ class RoutedBlockingLink:
             if link is not None:
                 link.close()
             seconds = min(ASK_SECONDS_MAX, self._timeout_s_max)
-            link = self._oracle = BlockingLink(node, timeout_s=seconds, api_key=self._api_key)
+            link = self._oracle = BlockingLink(node, self._dial.within(seconds))
         now_s = time.monotonic()
         answer = link.request(Operation.METADATA, self.cluster.request(now_s))
         reply = decode(answer.header, metadata_calls.ClusterMetadata)

@@ -23,6 +23,7 @@ from goqueue.client.blocking.link import BlockingLink
 from goqueue.client.blocking.node_links import CONNECT_SECONDS_MAX
 from goqueue.client.blocking.routed_chunks import RoutedChunkSource
 from goqueue.client.blocking.routed_link import RoutedBlockingLink
+from goqueue.client.dial import Dial
 from goqueue.client.protocol.chunk import Chunk
 from goqueue.client.protocol.cluster_view import ClusterView
 from goqueue.client.protocol.exchange import BACKOFF_SECONDS, BACKOFF_SECONDS_MAX, decode
@@ -93,10 +94,10 @@ def open_link(connection: Connection) -> NativeLink:
     What cannot be reached at present is tried again when the link is used.
     """
     servers = connection.servers.split(",")
-    timeout_s, api_key = connection.timeout_ms / 1_000, connection.api_key
-    seconds = timeout_s if len(servers) == 1 else min(timeout_s, CONNECT_SECONDS_MAX)
+    dial = Dial(timeout_s=connection.timeout_ms / 1_000, api_key=connection.api_key)
+    first = dial if len(servers) == 1 else dial.within(min(dial.timeout_s, CONNECT_SECONDS_MAX))
     for server in servers:
-        link = BlockingLink(server, timeout_s=seconds, api_key=api_key)
+        link = BlockingLink(server, first)
         with suppress(ConnectionLostError, DeadlineExceededError):
             if CLUSTER in link.learn_features():
                 link.close()
@@ -108,7 +109,7 @@ def open_link(connection: Connection) -> NativeLink:
                 )
         if len(servers) == 1:
             return link
-    return RoutedBlockingLink(ClusterView(servers), timeout_s=timeout_s, api_key=api_key)
+    return RoutedBlockingLink(ClusterView(servers), dial)
 
 
 class Broker:
