@@ -104,6 +104,8 @@ class NodeServer(Server):
             self.peers.add(broker.views.handlers())
         if broker.own_targets is not None:
             self.peers.add(broker.own_targets.handlers())
+        if broker.redrives.led is not None:
+            self.peers.add(broker.redrives.led.handlers())
         if broker.schemas.feed is not None:
             self.peers.add(broker.schemas.feed.handlers())
 

@@ -21,7 +21,7 @@ from goqueue.core.dlq.record import REDRIVES
 from goqueue.core.dlq.redrive import Kind, Order, RedriveState
 from goqueue.core.record.message import Message
 from goqueue.runtime import broker as broker_module
-from goqueue.runtime.dlq import redrive_run
+from goqueue.runtime.dlq import shelf_steps
 from goqueue.runtime.dlq.redrive import Redrives
 from goqueue.testing.disk import CrashError
 from tests.runtime.dlq_rig import Host, Pauses, dead_letters, messages, numbered, publish
@@ -385,7 +385,7 @@ def test_a_bug_ends_the_job_and_not_the_letters(monkeypatch: pytest.MonkeyPatch)
     async def main() -> None:
         rig, redrives = await begin()
         with monkeypatch.context() as patch:
-            patch.setattr(redrive_run, "revive", None)
+            patch.setattr(shelf_steps, "revive", None)
             started = await redrives.start("orders", REDRIVE)
             await redrives.wait("orders")
         ended = redrives.progress("orders", started.job.id)

@@ -167,6 +167,8 @@ class ServiceFleet:
         node.handlers.update(forwarded.handlers())
         assert node.broker.own_targets is not None
         node.handlers.update(node.broker.own_targets.handlers())
+        assert node.broker.redrives.led is not None
+        node.handlers.update(node.broker.redrives.led.handlers())
         assert node.broker.schemas.feed is not None
         node.handlers.update(node.broker.schemas.feed.handlers())
 
@@ -234,7 +236,19 @@ class ServiceFleet:
         source.wake()
         await self._copy(source, target, new.broker)
         target.leadership.lead(Epoch(self.epoch), None)
+        await self._move_state(where, old.broker, new.broker)
         await new.broker.coordinators.gain(where)
+
+    async def _move_state(self, where: TopicPartition, old: Broker, new: Broker) -> None:
+        """Let what is decided about the messages of a partition go with them."""
+        source = old.topic(where.topic).states.of(where.partition)
+        if source is None:
+            return
+        source.leadership.follow(Epoch(self.epoch), Copied())
+        target = new.topic(where.topic).states.open(where.partition)
+        target.leadership.follow(Epoch(self.epoch), Copied())
+        await self._copy(source, target, new)
+        target.leadership.lead(Epoch(self.epoch), None)
 
     async def _copy(self, source: Partition, target: Partition, broker: Broker) -> None:
         replica = Replica(broker.topic(source.name.topic), target, broker.clock)

@@ -161,6 +161,7 @@ class Broker(Producers):
         self.redrives = Redrives(
             self, self._topics, state=self.state, mover=mover, clock=self.clock, meter=meter
         )
+        self.redrives.lead(self.forwarding, STATE_TOPIC)
         meter.watch_depths(self.redrives.shelves.depths)
 
     def _coordinators(self) -> Coordinators:

@@ -5,14 +5,12 @@ from typing import NamedTuple
 
 from goqueue.base.deeds import Deed
 from goqueue.base.errors import InvalidRequestError
-from goqueue.base.ids import Offset
 from goqueue.core.dlq.names import dlq_name, source_of
 from goqueue.core.dlq.redrive import Kind, Order
-from goqueue.core.record.message import Draft, Message
-from goqueue.core.record.row import encode_row
 from goqueue.runtime.broker import Broker
 from goqueue.runtime.dlq.letters import DeadLetterRow
 from goqueue.runtime.dlq.reports import DeadLetterPage, RedriveProgress, Trial
+from goqueue.runtime.dlq.shelving import frame_of
 from goqueue.service.verb import Reply, RequestContext, verb
 from goqueue.wire import calls, dlq_calls
 
@@ -135,11 +133,13 @@ class DeadLetters:
     @verb(Deed.DESCRIBE_REDRIVE)
     async def describe(self, call: dlq_calls.RedriveCall) -> dlq_calls.RedriveState:
         """Return how far a job is."""
+        await self._redrives.refresh(call.topic)
         return _state(self._redrives.progress(call.topic, call.id))
 
     @verb(Deed.LIST_REDRIVES)
     async def history(self, call: calls.TopicCall) -> dlq_calls.RedriveHistory:
         """Return the jobs of a topic, the latest first."""
+        await self._redrives.refresh(call.name)
         jobs = [_state(progress) for progress in self._redrives.history(call.name)]
         return dlq_calls.RedriveHistory(jobs)
 
@@ -172,15 +172,4 @@ def _state(progress: RedriveProgress) -> dlq_calls.RedriveState:
 
 def _frames(letters: Sequence[DeadLetterRow]) -> tuple[list[int], list[bytes]]:
     partitions = [int(letter.message.partition) for letter in letters]
-    return partitions, [_frame(letter.message) for letter in letters]
-
-
-def _frame(message: Message) -> bytes:
-    draft = Draft(
-        key=message.key,
-        value=message.value,
-        timestamp_us=message.timestamp_us,
-        headers=message.headers,
-        priority=message.priority,
-    )
-    return encode_row(draft, offset=Offset(message.offset))
+    return partitions, [frame_of(letter.message) for letter in letters]

@@ -11,6 +11,7 @@ from goqueue.base.grant import Grant
 from goqueue.base.ids import NodeId
 from goqueue.runtime.broker import Broker
 from goqueue.runtime.forwarding import Forwarding
+from goqueue.service.routed_letters import RoutedLetters
 from goqueue.service.routed_queue import RoutedQueue, RoutedReceipts
 from goqueue.service.routes import GATHERINGS, ROUTES, STAND_INS, Gathering, Route
 from goqueue.service.routing import MISSING, RoutedVerb, Router
@@ -24,6 +25,7 @@ ASKED_ALONE: Final = (
     "receipts.settle_next",
     "queue.commit_offsets",
     "queue.move_offsets",
+    "dlq.read",
 )
 """Verbs beside those of the table that nodes ask of each other."""
 
@@ -58,6 +60,7 @@ class RoutedService(Service):
         for name, gathering in GATHERINGS.items():
             verb = RoutedVerb.of(name, _verb_of(own, name))
             self._replace(name, self._gather(verb, gathering))
+        self._replace("dlq.read", RoutedLetters(broker, own.dlq.read, self.router).read)
         for name, other in STAND_INS.items():
             self._replace(name, _verb_of(self, other))
 

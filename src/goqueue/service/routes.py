@@ -99,7 +99,6 @@ ROUTES: Final[dict[str, Route]] = {
     "schedules.trigger": Route(_named("call.name")),
     "schedules.delete": Route(_named("call.name")),
     # Jobs on dead letters.
-    "dlq.read": Route(_letters("call.topic"), is_repeatable=True),
     "dlq.begin": Route(_letters("call.topic")),
     "dlq.history": Route(_letters("call.name"), is_repeatable=True),
     "dlq.describe": Route(_letters("call.topic"), is_repeatable=True),

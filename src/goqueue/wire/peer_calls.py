@@ -59,6 +59,7 @@ class PeerOperation(IntEnum):
     INTRODUCE = 125
     OWN_APPEND = 126
     FOLLOW_SCHEMAS = 127
+    DEAD_LETTERS = 130
     TX_ASK = 135
 
 

@@ -19,11 +19,10 @@ from goqueue.base.errors import (
     TopicNotFoundError,
 )
 from goqueue.base.ids import TopicName
-from goqueue.base.limits import REDRIVE_RATE_MAX, REDRIVE_RUNS_MAX, REDRIVES_MAX
 from goqueue.base.names import is_internal
 from goqueue.core.dlq.filter import Filter
 from goqueue.core.dlq.names import dlq_of, is_dlq, source_of
-from goqueue.core.dlq.redrive import Event, Job, Kind, Order, RedriveBook, nothing_to_do
+from goqueue.core.dlq.redrive import Event, Job, Order, RedriveBook, nothing_to_do
 from goqueue.observability.dlq_metrics import DlqMeter
 from goqueue.observability.events import LogEvent
 from goqueue.observability.logging import get_logger
@@ -32,16 +31,17 @@ from goqueue.runtime.dlq.dead_letter_index import DeadLetterIndex, DeadLetterInd
 from goqueue.runtime.dlq.dead_letters import Sleep, Topics, sleep_ms
 from goqueue.runtime.dlq.letters import DeadLetterRow, Search
 from goqueue.runtime.dlq.moves import Mover
-from goqueue.runtime.dlq.redrive_run import HostedBook, Run, Shelves
+from goqueue.runtime.dlq.orders import checked_order
+from goqueue.runtime.dlq.redrive_run import HostedBook, Run
 from goqueue.runtime.dlq.reports import DeadLetterPage, RedriveProgress, Summary, Trial, oldest_us
+from goqueue.runtime.dlq.shelf_steps import ShelfSteps
+from goqueue.runtime.dlq.shelving import LedShelving, OwnShelving, Shelving
+from goqueue.runtime.forwarding import Forwarding
 from goqueue.runtime.log.topic import Topic
 from goqueue.runtime.machine import MachineHost, StateJournal, StatePart, forget, homes_in
 
 KEY_PREFIX: Final = "redrive/"
-SAMPLE_LETTERS: Final = 10
 
-_encode: Final = msgspec.msgpack.Encoder().encode
-_decode: Final = msgspec.msgpack.Decoder(Order).decode
 log = get_logger("goqueue.dlq")
 
 
@@ -62,11 +62,16 @@ class Redrives:
         self._topics = topics
         self._names = names
         self._state = state
-        self._mover = mover
         self._clock = clock
         self._meter = meter
         self.sleep = sleep
         self.shelves = DeadLetterIndexes(names, state=state)
+        self.steps = ShelfSteps(
+            self.shelves, names, topics=topics, mover=mover, clock=clock, meter=meter
+        )
+        self.led: LedShelving | None = None
+        """The leaders of a cluster; None where every partition is this broker's."""
+        self.shelving: Shelving = OwnShelving(self.steps)
         self._books: dict[TopicName, tuple[Topic, HostedBook]] = {}
         self._runs: dict[TopicName, tuple[Run, asyncio.Task[None]]] = {}
         self._is_stopped = False
@@ -75,6 +80,13 @@ class Redrives:
         return f"<Redrives: {len(self._runs)} under way>"
 
     # Life.
+
+    def lead(self, forwarding: Forwarding | None, state_topic: str) -> None:
+        """Work with the leaders of a cluster, if the broker is a node of one."""
+        if forwarding is not None:
+            self.shelving = self.led = LedShelving(
+                forwarding, self._names, self.steps, self._state, state_topic=state_topic
+            )
 
     def load(self, part: StatePart) -> None:
         """Bring back the jobs of a part; ``resume`` goes on with them."""
@@ -129,6 +141,8 @@ class Redrives:
         if run is not None:
             run[1].cancel()
         self.shelves.forget(topic)
+        self.steps.forget(topic)
+        self.shelving.forget(topic)
         known = self._books.pop(name, None)
         if known is not None:
             known[1].host.forget_soon()
@@ -141,8 +155,7 @@ class Redrives:
             key = f"{KEY_PREFIX}{name}/{topic.record.created_ms}"
             host = MachineHost[Event](self._state, key, home=name, machine=book)
             host.load(Event)
-            source = source_of(name, self._names)
-            known = (topic, HostedBook(source, host, book, Shelves(self.shelves, topic)))
+            known = (topic, HostedBook(topic, host, book, self.shelving))
             self._books[name] = known
         return known[1]
 
@@ -178,17 +191,17 @@ class Redrives:
             if topic is None:
                 continue
             try:
-                hosted = self._book(topic)
+                active = self._book(topic).book.active
             except NotCoordinatorError:
-                continue  # another node of the cluster has it in its list
+                active = None  # the node that has the jobs names it
             oldest = [await oldest_us(shelf) for shelf in self.shelves.led(topic)]
             found.append(
                 Summary(
                     name,
-                    hosted.source,
+                    source_of(name, self._names),
                     self.shelves.depth(topic),
                     min((one for one in oldest if one is not None), default=None),
-                    hosted.book.active,
+                    active,
                 )
             )
         return found
@@ -218,37 +231,27 @@ class Redrives:
             shelves = [self.shelves.at(topic, topic.partition(partition))]
         search = Search(shelves, wanted, from_offset=from_offset)
         letters: list[DeadLetterRow] = []
-        size = 0
+        size = skipped = 0
         async with aclosing(search.letters()) as found:
             async for letter in found:
-                if skip:
-                    skip -= 1
+                if skipped < skip:
+                    skipped += 1
                     continue
                 size += len(letter.message.value or b"")
                 if len(letters) == limit or (letters and size > bytes_max):
-                    return DeadLetterPage(letters, self.shelves.depth(topic), is_cut=True)
+                    return DeadLetterPage(
+                        letters, self.shelves.depth(topic), is_cut=True, skipped=skipped
+                    )
                 letters.append(letter)
-        return DeadLetterPage(letters, self.shelves.depth(topic), search.is_cut)
+        return DeadLetterPage(letters, self.shelves.depth(topic), search.is_cut, skipped)
 
     async def try_out(self, name: str, order: Order) -> Trial:
         """Return what a job would do, and do nothing."""
         topic = self.find(name)
-        order = self._check(name, order)
+        order = checked_order(name, order, self._topics, self._names)
         if topic is None:
             return Trial(0, 0, 0, [], is_cut=False)
-        search = Search(self.shelves.led(topic), Filter())
-        matched = unmatched = skipped = 0
-        sample: list[DeadLetterRow] = []
-        async for letter in search.letters():
-            if not order.filter.matches(letter.message, letter.story):
-                unmatched += 1
-            elif order.kind is Kind.REDRIVE and letter.redrives >= order.max_redrives:
-                skipped += 1
-            else:
-                matched += 1
-                if len(sample) < SAMPLE_LETTERS:
-                    sample.append(letter)
-        return Trial(matched, unmatched, skipped, sample, search.is_cut)
+        return await self.shelving.trial(topic, order)
 
     # Doing.
 
@@ -260,17 +263,17 @@ class Redrives:
         if self._is_stopped:
             raise ShuttingDownError("the broker is stopping")
         topic = self.find(name)
-        order = self._check(name, order)
+        order = checked_order(name, order, self._topics, self._names)
         if topic is None:
             return RedriveProgress(nothing_to_do(order, now_ms=self._clock.now_ms()), 0, "")
+        counts = await self._book(topic).count()
+        # From here on nothing awaits: two jobs may have been asked for at once.
         hosted = self._book(topic)
-        for shelf in hosted.shelves:
-            shelf.trim()
         decision = hosted.book.start(
             order,
-            ends=[shelf.partition.visible_offset for shelf in hosted.shelves],
-            left_before=hosted.left(order.kind),
-            total=self.shelves.depth(topic),
+            ends=[one.end_offset for one in counts],
+            left_before=[one.left[order.kind] for one in counts],
+            total=sum(one.depth for one in counts),
             now_ms=self._clock.now_ms(),
         )
         hosted.host.commit(decision.events)
@@ -290,48 +293,12 @@ class Redrives:
         await hosted.host.durable()
         return self._progress(topic, job.id)
 
-    def _check(self, name: str, order: Order) -> Order:
-        """Return an order with its target, or raise naming what is wrong with it."""
-        if not 0 <= order.rate <= REDRIVE_RATE_MAX:
-            raise InvalidRequestError(f"rate: must be between 0 and {REDRIVE_RATE_MAX}")
-        if not 0 <= order.max_redrives <= REDRIVES_MAX:
-            raise InvalidRequestError(f"max_redrives: must be between 0 and {REDRIVES_MAX}")
-        try:
-            # What is kept must be readable at the next start.
-            _decode(_encode(order))
-        except msgspec.ValidationError as error:
-            raise InvalidRequestError(str(error)) from error
-        if not order.filter.is_sound:
-            raise InvalidRequestError(
-                f"places: at most {REDRIVE_RUNS_MAX} runs of offsets, start and end, ascending"
-            )
-        if order.kind is Kind.PURGE:
-            return order
-        target = order.target or self._source_of(name)
-        if is_internal(target) or is_dlq(target):
-            raise InvalidRequestError("target: must be an ordinary topic")
-        self._topics.topic(target)
-        return Order(
-            kind=order.kind,
-            target=target,
-            filter=order.filter,
-            rate=order.rate,
-            max_redrives=order.max_redrives,
-            by=order.by,
-        )
-
-    def _source_of(self, name: str) -> str:
-        return source_of(name, self._names) if is_dlq(name) else name
-
     def _begin(self, topic: Topic, job: Job) -> None:
         name = topic.record.name
         run = Run(
             self._book(topic),
             job,
-            topics=self._topics,
-            mover=self._mover,
             clock=self._clock,
-            meter=self._meter,
             sleep=self._rest,
         )
         task = asyncio.get_running_loop().create_task(self._run(topic, run, job.id))
@@ -373,6 +340,13 @@ class Redrives:
             run.cancel()
             await asyncio.wait([task])
         return self._progress(topic, job_id)
+
+    async def refresh(self, name: str) -> None:
+        """Hear from all partitions how far the job of a topic is, as far as they answer."""
+        topic = self.find(name)
+        active = None if topic is None else self._book(topic).book.active
+        if topic is not None and active is not None:
+            await self.shelving.hear(topic, len(active.left_before))
 
     def progress(self, name: str, job_id: int) -> RedriveProgress:
         """Return how far a job is."""

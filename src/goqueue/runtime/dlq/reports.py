@@ -33,6 +33,8 @@ class DeadLetterPage(NamedTuple):
     letters: list[DeadLetterRow]
     depth: int
     is_cut: bool
+    skipped: int = 0
+    """How many were left out before the first of these."""
 
 
 class Trial(NamedTuple):
