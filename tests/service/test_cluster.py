@@ -100,6 +100,22 @@ def test_a_node_tells_what_its_view_says() -> None:
     with_broker(SetTopology(a_view()), story)
 
 
+def test_a_version_says_the_same_before_its_topics_are_open() -> None:
+    """A client that asks while a node opens a new topic would not hear of it any more."""
+    view = a_view()
+
+    async def story(broker: Broker) -> None:
+        view.lead("new", ["a"])
+        early = await metadata(broker, said.Metadata())
+        broker.create_topic("new", partitions=1)
+        late = await metadata(broker, said.Metadata(None, early.version))
+
+        assert early.topics[-1] == said.TopicLeaders("new", [0], [1])
+        assert late.is_known
+
+    with_broker(SetTopology(view), story)
+
+
 def test_a_known_version_is_not_told_again() -> None:
     """A client that refreshes for nothing costs next to nothing."""
     view = a_view()

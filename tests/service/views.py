@@ -1,6 +1,6 @@
 """A cluster as a test sets it: nodes, leaders, and a topology that knows nothing else."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from goqueue.base.ids import LeaderEpoch, NodeId, Offset, TopicName, TopicPartition
 from goqueue.runtime.topology import IdBlock, NodePlace, PartitionLeader
@@ -50,9 +50,9 @@ class SetView:
         return list(self._nodes.values())
 
     @property
-    def topics(self) -> Sequence[str]:
+    def topics(self) -> Collection[TopicName]:
         """The topics somebody leads."""
-        return list(self._leaders)
+        return [TopicName(name) for name in self._leaders]
 
     def leaders_of(self, topic: TopicName) -> Sequence[PartitionLeader]:
         return self._leaders.get(topic, [])

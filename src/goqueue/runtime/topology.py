@@ -4,7 +4,7 @@ The runtime of a broker asks this protocol and nothing else about other nodes, s
 broker imports nothing of a cluster. ``runtime/cluster`` implements it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from goqueue.base.ids import LeaderEpoch, NodeId, TopicName, TopicPartition
@@ -57,6 +57,11 @@ class ClusterView(Protocol):
     @property
     def nodes(self) -> Sequence[NodePlace]:
         """The nodes clients may ask, in one order: all that are registered and not fenced."""
+        ...
+
+    @property
+    def topics(self) -> Collection[TopicName]:
+        """The topics as of the version; this node may not have opened, or closed, all of them."""
         ...
 
     def leaders_of(self, topic: TopicName) -> Sequence[PartitionLeader]:

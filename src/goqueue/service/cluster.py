@@ -3,7 +3,7 @@
 A broker by itself is the only node of a cluster of one: it leads everything, in epoch 0.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from goqueue.base.deeds import Deed
 from goqueue.base.errors import InvalidRequestError, LeaderNotAvailableError
@@ -42,11 +42,12 @@ class Cluster:
         if call.topics is None and call.known_version and call.known_version == view.version:
             return _answer(view, (), (), is_known=True)
         nodes = view.nodes
-        names = self._broker.topics if call.topics is None else map(TopicName, call.topics)
+        names = view.topics if call.topics is None else map(TopicName, call.topics)
+        # What a version says is the same on every node, whether it has opened the topics or not.
         topics = [
             _leaders(name, view.leaders_of(name), nodes)
             for name in names
-            if name in self._broker.topics and not is_internal(name)
+            if name in view.topics and not is_internal(name)
         ]
         return _answer(view, nodes, topics)
 
@@ -97,6 +98,11 @@ class _Alone:
         self._topics = broker.topics
         self.controller: NodeId | None = NodeId(broker.config.node_id)
         self.nodes = (NodePlace(NodeId(broker.config.node_id), native, http),)
+
+    @property
+    def topics(self) -> Collection[TopicName]:
+        """The topics of the broker."""
+        return self._topics.keys()
 
     def leaders_of(self, topic: TopicName) -> Sequence[PartitionLeader]:
         """Return that it leads everything itself, and what is not made yet."""

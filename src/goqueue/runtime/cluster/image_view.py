@@ -1,6 +1,6 @@
 """What clients are told of the cluster, read off the image of this node."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from goqueue.base.ids import NodeId, TopicName
 from goqueue.core.cluster.image import ClusterImage
@@ -45,6 +45,11 @@ class ImageView:
             for _, node in sorted(self._image.nodes.items())
             if node.status is not NodeStatus.FENCED
         ]
+
+    @property
+    def topics(self) -> Collection[TopicName]:
+        """The topics as of the version; this node may not have opened, or closed, all of them."""
+        return self._image.catalog.topics.keys()
 
     def leaders_of(self, topic: TopicName) -> Sequence[PartitionLeader]:
         """Return who leads each partition of a topic, in order; none for an unknown topic."""
