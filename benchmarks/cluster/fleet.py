@@ -9,6 +9,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -40,9 +41,7 @@ class Cost(NamedTuple):
 
     def since(self, earlier: "Cost") -> "Cost":
         """Return what came on top of an earlier cost."""
-        return Cost(
-            self.processor_seconds - earlier.processor_seconds, self.syncs - earlier.syncs
-        )
+        return Cost(self.processor_seconds - earlier.processor_seconds, self.syncs - earlier.syncs)
 
 
 @dataclass(slots=True)
@@ -149,7 +148,7 @@ class Fleet:
             ["ss", "-tinpH"], check=True, capture_output=True, text=True, timeout=10
         ).stdout.splitlines()
         sent = dict.fromkeys((child.pid for child in self.children.values()), 0)
-        for line, details in zip(lines, lines[1:], strict=False):
+        for line, details in pairwise(lines):
             process, count = _PROCESS.search(line), _SENT.search(details)
             if process and count and int(process[1]) in sent:
                 sent[int(process[1])] += int(count[1])

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from functools import partial
 
 import goqueue
 from benchmarks.cluster.fleet import VALUE
@@ -41,7 +42,7 @@ class Pulse(threading.Thread):
             if not self._under_way[number]:
                 self._under_way[number] = True
                 future = self._producer.send(VALUE, partition=number)
-                future.add_done_callback(lambda done, sent=number: self._note(sent, done))
+                future.add_done_callback(partial(self._note, number))
             number = (number + 1) % self._partitions
 
     def _note(self, number: int, future: "goqueue.SendFuture") -> None:

@@ -40,7 +40,5 @@ def idle(fleet: Fleet) -> Found:
             round((now - then) / took / 1_000, 2)
             for then, now in zip(sent, fleet.bytes_sent(), strict=True)
         ],
-        "resident, MB": [
-            round(child.rss_bytes() / 1_000_000) for child in fleet.children.values()
-        ],
+        "resident, MB": [round(child.rss_bytes() / 1_000_000) for child in fleet.children.values()],
     }

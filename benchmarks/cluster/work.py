@@ -135,9 +135,7 @@ def compare(sides: list[Side], *, messages: int, rounds: int) -> Found:
             "broker us/message": [round(one.broker_us, 1) for one in measured],
             "syncs/message": round(middle([one.syncs for one in measured]), 4),
             **(
-                {"p50 ms": [round(one.p50_ms, 2) for one in measured]}
-                if measured[0].p50_ms
-                else {}
+                {"p50 ms": [round(one.p50_ms, 2) for one in measured]} if measured[0].p50_ms else {}
             ),
         }
         for (what, name), measured in rows.items()

@@ -30,10 +30,12 @@ HEAP = ["-Xms1g", "-Xmx1g", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"]
 class KafkaClient(Client):
     """Topics are topics, and librdkafka does the work outside Python."""
 
+    replicas: int = 1
+
     def create(self, topic: str, *, partitions: int) -> None:
         """Make the topic and wait until it is there."""
         admin = self._admin()
-        admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(SECONDS_MAX)
+        admin.create_topics([NewTopic(topic, partitions, self.replicas)])[topic].result(SECONDS_MAX)
 
     def delete(self, topic: str) -> None:
         """Remove the topic."""
@@ -196,7 +198,7 @@ class Kafka(Peer):
             "transaction.state.log.min.isr=1\n"
         )
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        format_storage = ["kafka.tools.StorageTool", "format", "--cluster-id", cluster]
+        format_storage = ["kafka.tools.StorageTool", "format", f"--cluster-id={cluster}"]
         subprocess.run(
             [java, "-cp", jars, *format_storage, "--config", str(settings)],
             check=True,
