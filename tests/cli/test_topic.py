@@ -154,3 +154,21 @@ def test_a_topic_is_compacted(cli: Run) -> None:
     assert (plain.code, beyond.code) == (1, 1)
     assert "cleanup_policy is delete" in plain.err
     assert "invalid partition 2" in beyond.err
+
+
+def test_partitions_are_added(cli: Run) -> None:
+    """The new total is given; it can only grow."""
+    cli("topic", "create", "grows", "-p", "2")
+    told = cli("topic", "add-partitions", "grows", "4")
+    data = cli("topic", "add-partitions", "grows", "5", "-o", "json").data
+    refused = cli("topic", "add-partitions", "grows", "5")
+
+    assert told.out == "topic grows has 4 partitions, 2 before\n"
+    assert data == {
+        "topic_name": "grows",
+        "old_partition_count": 4,
+        "new_partition_count": 5,
+        "partitions_added": [4],
+    }
+    assert refused.code == 1
+    assert "can only grow" in refused.err

@@ -48,6 +48,49 @@ def test_a_deleted_topic_comes_back_empty(client: goqueue.Client) -> None:
         client.delete_topic("again")
 
 
+def test_partitions_are_added(client: goqueue.Client) -> None:
+    """What is there stays; new partitions take messages, and a group gets them."""
+    client.create_topic("grows", partitions=2, dedup_window_ms="1h")
+    with client.producer("grows") as producer:
+        first = producer.send(b"a", key=b"k", dedup_id="one").result(60)
+    with client.consumer("readers", ["grows"], start="latest") as consumer:
+        consumer.poll(timeout=10)
+        added = client.add_partitions("grows", 5)
+        with client.producer("grows") as producer:
+            again = producer.send(b"b", key=b"k", dedup_id="one").result(60)
+            places = [producer.send(b"%d" % n, partition=n).result(60) for n in range(5)]
+        got: set[bytes] = set()
+        for _ in range(50):
+            got |= {message.value for message in consumer.poll(timeout=1) if message.value}
+            if len(got) >= 5:
+                break
+
+    assert (added.name, added.before, added.after) == ("grows", 2, 5)
+    assert (again.partition, again.offset, again.is_duplicate) == (first.partition, 0, True)
+    assert [place.partition for place in places] == list(range(5))
+    assert {b"%d" % n for n in range(5)} <= got
+    assert len(client.describe_topic("grows").partitions) == 5
+
+
+def test_a_number_of_partitions_only_grows(client: goqueue.Client, topic: str) -> None:
+    """Fewer would lose messages; topics of the broker's own keep their number."""
+    now = len(client.describe_topic(topic).partitions)
+    refused = (InvalidRequestError, InvalidNameError, TopicNotFoundError)
+    for name, count in (
+        (topic, now),
+        (topic, now - 1),
+        (topic, 10_001),
+        ("__consumer_offsets", 99),
+    ):
+        with pytest.raises(refused):
+            client.add_partitions(name, count)
+    with pytest.raises(TopicNotFoundError):
+        client.add_partitions("nothing", 9)
+    with pytest.raises(InvalidRequestError, match="replica_assignments"):
+        client.add_partitions(topic, now + 1, assignments={now: ["x"]})
+    assert len(client.describe_topic(topic).partitions) == now
+
+
 def test_settings_change_one_by_one(client: goqueue.Client, topic: str) -> None:
     """What is not named stays; what is wrong changes nothing, and all of it is listed."""
     client.configure_topic(topic, retention_bytes="1GiB")

@@ -110,6 +110,13 @@ class HandTopology:
         for one in self._fleet.nodes.values():
             one.broker.configure_topic(name, changes)
 
+    async def add_partitions(
+        self, name: str, count: int, assignments: Mapping[int, Sequence[str]]
+    ) -> None:
+        assert not assignments, "by itself"
+        for one in self._fleet.nodes.values():
+            await one.broker.catalogue.scale(name, partitions=count)
+
     async def delete_topic(self, name: str) -> None:
         for one in self._fleet.nodes.values():
             one.broker.delete_topic(name)

@@ -108,6 +108,11 @@ class SetTopology:
     async def configure_topic(self, name: str, changes: Mapping[str, object]) -> None:
         raise NotImplementedError
 
+    async def add_partitions(
+        self, name: str, count: int, assignments: Mapping[int, Sequence[str]]
+    ) -> None:
+        raise NotImplementedError
+
     async def delete_topic(self, name: str) -> None:
         raise NotImplementedError
 

@@ -16,6 +16,7 @@ from goqueue.base.ids import (
 )
 from goqueue.config.model import BrokerConfig
 from goqueue.core.cluster.commands import (
+    AddPartitions,
     ConfigureTopic,
     CreateTopic,
     DeleteTopic,
@@ -93,6 +94,13 @@ class SimTopology:
 
     async def configure_topic(self, name: str, changes: Mapping[str, object]) -> None:
         await self._metadata.propose(ConfigureTopic(name=name, settings=dict(changes)))  # type: ignore[arg-type]
+        await self._settle()
+
+    async def add_partitions(
+        self, name: str, count: int, assignments: Mapping[int, Sequence[str]]
+    ) -> None:
+        placed = {number: list(nodes) for number, nodes in assignments.items()}
+        await self._metadata.propose(AddPartitions(name=name, count=count, assignments=placed))
         await self._settle()
 
     async def delete_topic(self, name: str) -> None:

@@ -123,15 +123,11 @@ def test_one_partition_is_shown_with_the_local_replica() -> None:
         cluster.partition_state(world.image, "other", 0)
 
 
-def test_scaling_and_coordinators_are_shown() -> None:
+def test_coordinators_are_shown() -> None:
     """They are answered from the image, on any node (C10)."""
     world = three()
-    world.propose(commands.AddPartitions(name="orders", count=2))
-    assert cluster.scaling_status(world.image, "orders").scaling_in_progress
-    world.propose(commands.FinishScaling(name="orders"))
     world.propose(commands.CreateTopic(name="__consumer_offsets", partitions=50, by_broker=True))
 
-    assert not cluster.scaling_status(world.image, "orders").scaling_in_progress
     found = cluster.coordinators(world.image, "__consumer_offsets")
     assert found.partition_count == len(found.coordinators) == 50
     assert {one.leader for one in found.coordinators} == {"a", "b", "c"}

@@ -66,9 +66,6 @@ MOVE_TIMEOUT_MS_MAX: Final = 30 * DAY_MS
 THROTTLE_BYTES: Final = 10 * MiB
 """Bytes a second that moving replicas take (a default)."""
 
-COUNT_CHANGES_MAX: Final = 1_000
-"""Most changes of the partition count of one topic: each is remembered."""
-
 ID_BLOCK: Final = 1_000
 """Ids of one block, so that a node asks for more once in a thousand producers."""
 

@@ -65,6 +65,7 @@ class Deed(StrEnum):
     CREATE_TOPIC = "create_topic", Permission.CREATE, ResourceKind.TOPIC
     DELETE_TOPIC = "delete_topic", Permission.DELETE, ResourceKind.TOPIC
     CONFIGURE_TOPIC = "configure_topic", Permission.ALTER, ResourceKind.TOPIC
+    ADD_PARTITIONS = "add_partitions", Permission.ALTER, ResourceKind.TOPIC
     COMPACT_TOPIC = "compact_topic", Permission.ALTER, ResourceKind.TOPIC
     DESCRIBE_TOPIC = "describe_topic", Permission.DESCRIBE, ResourceKind.TOPIC
     LIST_TOPICS = "list_topics", Permission.DESCRIBE, ResourceKind.TOPIC

@@ -52,6 +52,9 @@ INDEX_ENTRY_BYTES: Final = 16
 PARTITIONS_MAX: Final = 10_000
 """Most partitions of one topic: each holds an open file and some memory."""
 
+GROWTHS_MAX: Final = 100
+"""How often a topic may get more partitions: where the old ones ended is remembered each time."""
+
 TOPICS_MAX: Final = 100_000
 """Most topics of one broker: the catalogue is held in memory."""
 

@@ -71,6 +71,7 @@ Chosen = Annotated[
     list[int] | None, typer.Option("-p", "--partition", help="Only this partition; repeatable.")
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing, tell what would go.")]
+Total = Annotated[int, typer.Argument(help="Number of partitions from now on; it can only grow.")]
 Internal = Annotated[bool, typer.Option("--internal", help="Also show the broker's own topics.")]
 
 
@@ -83,6 +84,7 @@ def register(app: typer.Typer) -> None:
     command(topic, "describe")(describe)
     command(topic, "delete")(delete)
     command(topic, "config")(config)
+    command(topic, "add-partitions")(add_partitions)
     command(topic, "compact")(compact)
     app.add_typer(topic, name="topic")
 
@@ -224,6 +226,22 @@ def config(
         print_data(session.output, {"name": state.name, "settings": dict(state.settings)})
 
 
+def add_partitions(session: Session, name: TopicArgument, total: Total) -> None:
+    """Give a topic more partitions. Keys may go to other partitions from then on."""
+    with session.connect() as client:
+        added = client.add_partitions(name, total)
+    if session.is_table:
+        say(f"topic {name} has {count(added.after, 'partition')}, {added.before} before")
+        return
+    data = {
+        "topic_name": added.name,
+        "old_partition_count": added.before,
+        "new_partition_count": added.after,
+        "partitions_added": list(range(added.before, added.after)),
+    }
+    print_data(session.output, data)
+
+
 def compact(
     session: Session, name: TopicArgument, partition: Chosen = None, *, dry_run: DryRun = False
 ) -> None:
@@ -264,7 +282,7 @@ def read_settings(texts: list[str]) -> dict[str, str | float]:
         if not equals or not key:
             raise usage(f"{text}: write a setting as key=value, for example retention_ms=7d")
         if key in _OWN_WORDS:
-            raise usage(f"{key} is not a setting", "the number of partitions is set at creation")
+            raise usage(f"{key} is not a setting", "`goqueue topic add-partitions` adds partitions")
         if settings.get(key, value) != value:
             raise usage(f"{key} is given twice, as {settings[key]} and as {value}")
         settings[key] = value

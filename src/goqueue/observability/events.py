@@ -18,6 +18,7 @@ class LogEvent(StrEnum):
 
     TOPIC_CREATED = "topic created"
     TOPIC_DELETED = "topic deleted"
+    PARTITIONS_ADDED = "partitions were added to a topic"
     LOG_REPAIRED = "log repaired on open"
     LOG_TAIL_LOST = "messages at the end of a log are lost"
     MESSAGES_UNREADABLE = "messages cannot be read: bad checksum"

@@ -6,7 +6,6 @@ from typing import Final
 
 from goqueue.base.errors import ShuttingDownError
 from goqueue.base.ids import TopicName
-from goqueue.base.names import is_internal
 from goqueue.base.units import KiB
 from goqueue.config.model import BrokerConfig
 from goqueue.core.topics import catalog
@@ -17,7 +16,15 @@ from goqueue.observability.metrics import Metrics
 from goqueue.observability.schema_metrics import SchemaMetrics
 from goqueue.observability.tx_metrics import TxMetrics
 from goqueue.runtime.ballast import Ballast
-from goqueue.runtime.broker_life import close_all, follow_all, load_all, open_all, resume_all
+from goqueue.runtime.broker_life import (
+    close_all,
+    follow_all,
+    gain_at_once,
+    load_all,
+    open_all,
+    resume_all,
+    take_in,
+)
 from goqueue.runtime.clock import Clock, SystemClock
 from goqueue.runtime.commit import Committer, SyncPool
 from goqueue.runtime.coordinators import Coordinators, Hosts, QueueState
@@ -31,7 +38,6 @@ from goqueue.runtime.log.catalogue import Catalogue, TopicHooks
 from goqueue.runtime.log.compactor import Compactor
 from goqueue.runtime.log.forwarded_topic import ForwardedTopic
 from goqueue.runtime.log.gauges import storage_metrics
-from goqueue.runtime.log.lost_tails import report_repair
 from goqueue.runtime.log.partitions_start import PartitionsStart
 from goqueue.runtime.log.producer_blocks import producer_ids_of
 from goqueue.runtime.log.producers import Producers
@@ -92,6 +98,7 @@ class Broker(Producers):
             self._open,
             self._topic_created,
             self._topic_changed,
+            self._topic_grown,
             self._topic_deleted,
         )
         self._catalogue = Catalogue(disk, self._journal, self.clock, hooks)
@@ -247,9 +254,8 @@ class Broker(Producers):
     def gain_all(self, topics: Iterable[Topic]) -> None:
         """Decide about the messages of topics; in a cluster that is a matter of leadership."""
         if self._is_beside and self.topology is None:
-            named = [topic for topic in topics if not is_internal(topic.record.name)]
-            for partition in [one for topic in named for one in topic.partitions]:
-                self.coordinators.gain_at_once(partition.name)
+            for topic in topics:
+                gain_at_once(self.coordinators, topic.partitions)
 
     async def open_partitions(self, openings: Sequence[TopicOpening]) -> None:
         """Read the partitions of topics off the disk, in threads."""
@@ -351,6 +357,12 @@ class Broker(Producers):
         self.tracing.configure(topic)
         self.groups.recount(topic.record.name)
 
+    def _topic_grown(self, topic: Topic, known: int) -> None:
+        take_in(self, topic.partitions[known:])
+        if self._is_beside and self.topology is None:
+            gain_at_once(self.coordinators, topic.partitions[known:])
+        self._topic_changed(topic)
+
     def _topic_deleted(self, name: TopicName, topic: Topic | None) -> None:
         if topic is not None:
             self.state.forget_topic(topic)
@@ -390,8 +402,5 @@ class Broker(Producers):
         self.tracing.open(topic)
         if self.forwarding is not None:
             topic.door = ForwardedTopic(topic, self.forwarding, self.producer_ids)
-        for partition in topic.partitions:
-            report_repair(partition)
-            if self.state.is_beside and not is_internal(record.name):
-                self.delays.withhold(partition)
+        take_in(self, topic.partitions)
         return topic

@@ -4,9 +4,11 @@ import asyncio
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from goqueue.base.names import is_internal
 from goqueue.observability.events import LogEvent
 from goqueue.observability.logging import get_logger
-from goqueue.runtime.log.lost_tails import skip_lost_tails
+from goqueue.runtime.coordinators import Coordinators
+from goqueue.runtime.log.lost_tails import report_repair, skip_lost_tails
 from goqueue.runtime.log.partition import Partition
 
 if TYPE_CHECKING:
@@ -62,6 +64,21 @@ def resume_all(broker: "Broker") -> None:
     """Go on with every redrive."""
     for partition in broker.state.partitions:
         broker.redrives.resume(partition)
+
+
+def take_in(broker: "Broker", partitions: Iterable[Partition]) -> None:
+    """See to partitions that were just opened: what was repaired is told, delays wait."""
+    for partition in partitions:
+        report_repair(partition)
+        if broker.state.is_beside and not is_internal(partition.name.topic):
+            broker.delays.withhold(partition)
+
+
+def gain_at_once(coordinators: Coordinators, partitions: Iterable[Partition]) -> None:
+    """Decide about the messages of partitions from now on."""
+    for partition in partitions:
+        if not is_internal(partition.name.topic):
+            coordinators.gain_at_once(partition.name)
 
 
 def close_all(partitions: Iterable[Partition]) -> None:

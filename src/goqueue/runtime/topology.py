@@ -109,6 +109,12 @@ class Topology(Protocol):
         """Change settings of a topic; return when this node has them."""
         ...
 
+    async def add_partitions(
+        self, name: str, count: int, assignments: Mapping[int, Sequence[str]]
+    ) -> None:
+        """Give a topic more partitions; return when this node serves them."""
+        ...
+
     async def delete_topic(self, name: str) -> None:
         """Remove a topic from all nodes; return when this node has removed it."""
         ...

@@ -51,6 +51,22 @@ class Topics:
         topics = self._broker.topics.items()
         return calls.TopicList([_summary(one) for name, one in topics if not is_internal(name)])
 
+    @verb(Deed.ADD_PARTITIONS)
+    async def add_partitions(self, call: calls.AddPartitions) -> calls.PartitionsAdded:
+        """Give a topic more partitions, durably; they are served when this returns."""
+        before = len(self._broker.topic(call.name).partitions)
+        topic = await self._broker.changes.add_partitions(
+            call.name, call.count, assignments=call.assignments
+        )
+        return calls.PartitionsAdded(topic.record.name, before, len(topic.partitions))
+
+    @verb(Deed.DESCRIBE_TOPIC)
+    async def scaling(self, call: calls.TopicCall) -> calls.ScalingState:
+        """Return whether partitions are being added to a topic."""
+        topic = self._broker.topic(call.name)
+        is_scaling = self._broker.changes.is_scaling(topic)
+        return calls.ScalingState(topic.record.name, is_scaling)
+
     @verb(Deed.COMPACT_TOPIC)
     async def compact(self, call: calls.CompactTopic) -> calls.Compacted:
         """Keep only the last message of each key."""

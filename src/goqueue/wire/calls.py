@@ -7,6 +7,7 @@ from typing import Annotated
 
 import msgspec
 
+from goqueue.base.cluster_limits import REPLICAS_MAX
 from goqueue.base.limits import (
     FETCH_BYTES_MAX,
     FETCH_WAIT_MS_MAX,
@@ -27,6 +28,7 @@ Name = Annotated[str, msgspec.Meta(max_length=NAME_CHARACTERS_MAX)]
 Text = Annotated[str, msgspec.Meta(max_length=1_000)]
 Natural = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
 Number = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
+Nodes = Annotated[list[Name], msgspec.Meta(max_length=REPLICAS_MAX)]
 
 
 class Call(msgspec.Struct, array_like=True, frozen=True):
@@ -120,6 +122,30 @@ class TopicList(Call, frozen=True):
     """Every topic."""
 
     topics: list[TopicSummary]
+
+
+class AddPartitions(Call, frozen=True):
+    """Give a topic more partitions; ``count`` is the new total."""
+
+    name: Name
+    count: Number
+    assignments: Annotated[dict[Number, Nodes], msgspec.Meta(max_length=REQUEST_PARTS_MAX)] = {}
+    """In a cluster: the nodes of each new partition, the preferred leader first."""
+
+
+class PartitionsAdded(Call, frozen=True):
+    """How many partitions a topic had, and how many it has now."""
+
+    name: str
+    before: int
+    after: int
+
+
+class ScalingState(Call, frozen=True):
+    """Whether partitions are being added to a topic."""
+
+    name: str
+    is_scaling: bool
 
 
 class CompactTopic(Call, frozen=True):

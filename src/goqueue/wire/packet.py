@@ -48,6 +48,7 @@ class Operation(IntEnum):
     DESCRIBE_TOPIC = 13
     LIST_TOPICS = 14
     COMPACT_TOPIC = 15
+    ADD_PARTITIONS = 16
     INIT_PRODUCER = 20
     PRODUCE = 21
     FETCH = 30

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from goqueue.base.errors import GoQueueError
+from goqueue.base.ids import TopicName
 from goqueue.core.cluster import commands, events
 from goqueue.core.cluster.image import ClusterImage
 from goqueue.core.cluster.verbs import decide
@@ -190,8 +191,10 @@ class ClusterMachine(RuleBasedStateMachine):
     @rule(name=topics, count=st.integers(1, 4), finish=st.booleans())
     def scale(self, name: str, count: int, finish: bool) -> None:  # noqa: FBT001 - drawn
         self.attempt(commands.AddPartitions(name=name, count=count))
-        if finish:
-            self.attempt(commands.FinishScaling(name=name))
+        known = {one.name: one for one in self.world.image.topics.values()}.get(TopicName(name))
+        if finish and known is not None and known.is_scaling:
+            ends = [count] * known.history[-2].count
+            self.attempt(commands.FinishScaling(name=name, topic_id=known.id, ends=ends))
 
     @rule(name=topics, partition=parts, members=st.sets(nodes))
     def alter(self, name: str, partition: int, members: set[str]) -> None:

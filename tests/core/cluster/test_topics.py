@@ -15,6 +15,7 @@ from goqueue.base.errors import (
     TopicNotFoundError,
 )
 from goqueue.core.cluster import commands
+from goqueue.core.cluster.image import ClusterImage
 from goqueue.core.cluster.replies import TopicReply
 from tests.core.cluster.world import founded, leaders_of
 
@@ -150,7 +151,7 @@ def test_partitions_are_added_with_leaders_in_one_event() -> None:
     world.create("orders", 2)
     before = len(world.log)
     world.now_ms = 5_000
-    reply = world.propose(commands.AddPartitions(name="orders", count=5, ends=[10, 20]))
+    reply = world.propose(commands.AddPartitions(name="orders", count=5))
 
     assert isinstance(reply, TopicReply)
     assert (reply.partitions, reply.added) == (5, 3)
@@ -158,8 +159,41 @@ def test_partitions_are_added_with_leaders_in_one_event() -> None:
     assert None not in leaders_of(world, "orders")
     assert [(one.count, one.at_ms, one.ends) for one in world.image.topic("orders").history] == [
         (2, 1_000, ()),
-        (5, 5_000, (10, 20)),
+        (5, 5_000, ()),
     ]
+
+
+def test_where_the_old_partitions_ended_is_noted_when_the_new_ones_are_in_use() -> None:
+    """Groups that keep the order of keys go by it; it is in snapshots, and in the topic itself."""
+    world = founded("a", "b", "c")
+    made = world.create("orders", 2)
+    world.propose(commands.AddPartitions(name="orders", count=5))
+    (growth,) = world.image.catalog.get("orders").growths
+    assert not growth.is_over
+    with pytest.raises(InvalidRequestError):
+        world.propose(commands.FinishScaling(name="orders", topic_id=made.topic_id, ends=[1]))
+    world.propose(commands.FinishScaling(name="orders", topic_id=made.topic_id, ends=[10, 20]))
+    restored = ClusterImage()
+    for event in world.image.snapshot():
+        restored.apply(event)
+
+    (growth,) = world.image.catalog.get("orders").growths
+    assert (growth.partitions, growth.ends) == (2, (10, 20))
+    assert restored.catalog.get("orders") == world.image.catalog.get("orders")
+    assert [one.ends for one in restored.topic("orders").history] == [(), (10, 20)]
+
+
+def test_an_end_of_scaling_is_about_one_topic() -> None:
+    """A topic that was deleted and made again is another one, with other ends."""
+    world = founded("a")
+    first = world.create("orders", 1)
+    world.propose(commands.AddPartitions(name="orders", count=2))
+    world.propose(commands.DeleteTopic(name="orders"))
+    world.create("orders", 1)
+    world.propose(commands.AddPartitions(name="orders", count=2))
+    world.propose(commands.FinishScaling(name="orders", topic_id=first.topic_id, ends=[7]))
+
+    assert world.image.topic("orders").is_scaling
 
 
 def test_partitions_only_become_more() -> None:
@@ -177,11 +211,11 @@ def test_partitions_only_become_more() -> None:
 def test_one_operation_per_topic() -> None:
     """The next one may begin when the new partitions are in use."""
     world = founded("a")
-    world.create("orders", 1)
+    made = world.create("orders", 1)
     world.propose(commands.AddPartitions(name="orders", count=2))
     with pytest.raises(OperationActiveError):
         world.propose(commands.AddPartitions(name="orders", count=3))
-    world.propose(commands.FinishScaling(name="orders"))
+    world.propose(commands.FinishScaling(name="orders", topic_id=made.topic_id, ends=[0]))
     world.propose(commands.AddPartitions(name="orders", count=3))
 
     assert len(world.image.topic("orders").partitions) == 3

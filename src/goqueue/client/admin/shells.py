@@ -61,6 +61,7 @@ class Admin(BlockingCalls):
     delete_topic = blocking(AsyncTopics.delete_topic)
     describe_topic = blocking(AsyncTopics.describe_topic)
     list_topics = blocking(AsyncTopics.list_topics)
+    add_partitions = blocking(AsyncTopics.add_partitions)
     compact_topic = blocking(AsyncTopics.compact_topic)
     offsets = blocking(AsyncTopics.offsets)
     overview = blocking(AsyncTopics.overview)

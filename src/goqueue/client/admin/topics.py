@@ -1,6 +1,6 @@
 """Topics in the SDK: make them, look at them, change them, find places in them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from goqueue.client.admin.calls import AsyncCalls
 from goqueue.client.protocol.positions import Position, resolve, time_of
@@ -40,6 +40,18 @@ class AsyncTopics(AsyncCalls):
         """Return every topic."""
         reply = await self._call(Operation.LIST_TOPICS, calls.Nothing(), calls.TopicList)
         return sorted(reply.topics, key=lambda topic: topic.name)
+
+    async def add_partitions(
+        self, name: str, count: int, *, assignments: Mapping[int, Sequence[str]] | None = None
+    ) -> calls.PartitionsAdded:
+        """Give a topic more partitions: ``count`` is the new total, and can only grow.
+
+        Keys may go to other partitions from then on. In a cluster ``assignments`` says which nodes
+        hold each new one, the preferred leader first.
+        """
+        placed = {number: list(nodes) for number, nodes in (assignments or {}).items()}
+        call = calls.AddPartitions(name, count, placed)
+        return await self._once(Operation.ADD_PARTITIONS, call, calls.PartitionsAdded)
 
     async def compact_topic(
         self, name: str, partitions: Sequence[int] | None = None, *, dry_run: bool = False

@@ -131,14 +131,14 @@ class AddPartitions(msgspec.Struct, frozen=True, tag="scale", array_like=True, k
     name: Name
     count: Number
     assignments: Assignments = {}
-    ends: Ends = []
-    """Where the logs of the partitions that exist end, if that is known."""
 
 
 class FinishScaling(msgspec.Struct, frozen=True, tag="scaled", array_like=True, kw_only=True):
-    """Say that the new partitions of a topic are in use."""
+    """Say where the old partitions of a topic ended when the new ones were used."""
 
     name: Name
+    topic_id: Natural
+    ends: Ends
 
 
 class InSyncMember(msgspec.Struct, frozen=True, array_like=True, kw_only=True):

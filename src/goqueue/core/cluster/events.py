@@ -112,6 +112,8 @@ class ScalingFinished(msgspec.Struct, frozen=True, tag="grown", array_like=True,
     """The new partitions of a topic are in use; the next such operation may begin."""
 
     topic_id: TopicId
+    ends: tuple[int, ...] = ()
+    """Where the old ones ended, each when its leader first refused keys that go elsewhere now."""
 
 
 class PartitionsChanged(msgspec.Struct, frozen=True, tag="parts", array_like=True, kw_only=True):

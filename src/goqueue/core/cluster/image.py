@@ -8,7 +8,7 @@ died): what the image promises holds there, too, and the same command decides th
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import islice, pairwise
 
 import msgspec
 
@@ -218,8 +218,8 @@ class ClusterImage:
                 self._remove(topic_id)
             case events.PartitionsPlaced():
                 self._grow(event)
-            case events.ScalingFinished(topic_id=topic_id):
-                self._topics[topic_id].is_scaling = False
+            case events.ScalingFinished():
+                self._end_growth(event)
             case events.PartitionsChanged(changes=changes, unclean=unclean):
                 self._change(changes)
                 self.unclean_elections += len(unclean)
@@ -299,7 +299,19 @@ class ClusterImage:
         topic.history.append(event.change)
         topic.updated_ms = event.change.at_ms
         topic.is_scaling = True
-        self._catalog.apply(catalog.TopicScaled(name=topic.name, partitions=len(topic.partitions)))
+        change = event.change
+        self._catalog.apply(
+            catalog.TopicScaled(
+                name=topic.name, partitions=change.count, at_ms=change.at_ms, ends=change.ends
+            )
+        )
+
+    def _end_growth(self, event: events.ScalingFinished) -> None:
+        topic = self._topics[event.topic_id]
+        topic.is_scaling = False
+        if event.ends:
+            topic.history[-1] = replace(topic.history[-1], ends=event.ends)
+            self._catalog.apply(catalog.EndsNoted(name=topic.name, ends=event.ends))
 
     def _change(self, changes: list[events.PartChange]) -> None:
         topics = self._topics
@@ -448,6 +460,7 @@ class ClusterImage:
                 partitions=one.partitions,
                 settings=event.settings[one.settings],
                 created_ms=one.created_ms,
+                growths=_growths(one.history),
             )
             first = CountChange(count=one.partitions, at_ms=one.created_ms)
             self._catalog.apply(catalog.TopicCreated(topic=record))
@@ -471,3 +484,10 @@ class ClusterImage:
         self.unclean_elections = event.unclean_elections
         self._nodes = {one.id: one for one in event.nodes}
         self._ids = {(kind, owner): ordinal for kind, owner, ordinal in event.ids}
+
+
+def _growths(history: Sequence[CountChange]) -> tuple[catalog.Growth, ...]:
+    return tuple(
+        catalog.Growth(partitions=before.count, at_ms=change.at_ms, ends=change.ends)
+        for before, change in pairwise(history)
+    )

@@ -49,6 +49,8 @@ class RebalancePlan(NamedTuple):
     after: Skew
     is_whole: bool
     """False if there would be more moves than one reassignment may have."""
+    stuck: int = 0
+    """Replicas that stay on nodes which are to be emptied: no other node can take them."""
 
 
 class Loads:
@@ -102,14 +104,18 @@ def plan(
     drained: Collection[NodeId] = (),
     throttle_bytes: int = THROTTLE_BYTES,
     moves_max: int = MOVES_MAX,
+    is_even: bool = True,
 ) -> RebalancePlan:
-    """Return the moves that empty some nodes and even out the rest; moving partitions stay."""
+    """Return the moves that empty some nodes and, if asked for, even out the rest.
+
+    Partitions that are moving already stay as they are.
+    """
     loads = Loads(image, drained)
     before = loads.skew()
     moves: list[PlannedMove] = []
     received: dict[NodeId, int] = {}
     is_whole = True
-    for topic, number, old, new in _wanted(image, loads, frozenset(drained)):
+    for topic, number, old, new in _wanted(image, loads, frozenset(drained), is_even=is_even):
         if len(moves) >= moves_max:
             loads.add(new, -1)
             loads.add(old, 1)
@@ -127,18 +133,42 @@ def plan(
         before=before,
         after=loads.skew(),
         is_whole=is_whole,
+        stuck=sum(loads.replicas.get(node, 0) for node in drained) if is_whole else 0,
+    )
+
+
+def evacuate(
+    image: ClusterImage,
+    node: NodeId,
+    *,
+    sizes: Mapping[tuple[TopicName, int], int] | None = None,
+    throttle_bytes: int = THROTTLE_BYTES,
+    moves_max: int = MOVES_MAX,
+) -> RebalancePlan:
+    """Return the moves that leave a node without replicas, and touch nothing else.
+
+    Where there would be more moves than ``moves_max``, another plan follows when these are done.
+    """
+    image.node(node)
+    return plan(
+        image,
+        sizes=sizes or {},
+        drained=(node,),
+        throttle_bytes=throttle_bytes,
+        moves_max=moves_max,
+        is_even=False,
     )
 
 
 def _wanted(
-    image: ClusterImage, loads: Loads, drained: frozenset[NodeId]
+    image: ClusterImage, loads: Loads, drained: frozenset[NodeId], *, is_even: bool
 ) -> Iterator[tuple[TopicName, int, Replicas, Replicas]]:
     """Yield partitions that should be elsewhere, and count them there already.
 
     Nodes are emptied first, so that evening out sees where their replicas went.
     """
     found: dict[tuple[TopicName, int], tuple[Replicas, Replicas]] = {}
-    for is_draining in (True, False):
+    for is_draining in (True, False) if is_even else (True,):
         for topic, number, record in partitions_of(image):
             if (topic.id, number) in image.moving or (topic.name, number) in found:
                 continue

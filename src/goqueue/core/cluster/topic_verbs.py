@@ -6,7 +6,7 @@ Shape: decider. What a topic may be called and set to is decided by ``core/topic
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from goqueue.base.cluster_limits import CLUSTER_PARTITIONS_MAX, COUNT_CHANGES_MAX
+from goqueue.base.cluster_limits import CLUSTER_PARTITIONS_MAX
 from goqueue.base.errors import InvalidRequestError, OperationActiveError, OverloadedError
 from goqueue.base.ids import NodeId
 from goqueue.core.cluster import commands, events
@@ -171,14 +171,10 @@ def delete(image: ClusterImage, command: commands.DeleteTopic, now_ms: int) -> V
 def add_partitions(image: ClusterImage, command: commands.AddPartitions, now_ms: int) -> Verdict:
     """Give a topic more partitions, with replicas and leaders, in one event."""
     topic = image.topic(command.name)
-    image.catalog.scale(command.name, partitions=command.count)
+    image.catalog.scale(command.name, partitions=command.count, now_ms=now_ms)
     if topic.is_scaling:
         raise OperationActiveError(f"partitions are being added to {topic.name} already")
-    if len(topic.history) >= COUNT_CHANGES_MAX:
-        raise OverloadedError(f"{topic.name} had {COUNT_CHANGES_MAX} numbers of partitions")
     old = len(topic.partitions)
-    if command.ends and len(command.ends) != old:
-        raise InvalidRequestError(f"ends: name the ends of all {old} partitions, or of none")
     _check_room(image, command.count - old)
     placed = _placed(
         image,
@@ -190,7 +186,7 @@ def add_partitions(image: ClusterImage, command: commands.AddPartitions, now_ms:
     columns = sets.pack([new_partition(replicas, image.nodes) for replicas in placed])
     event = events.PartitionsPlaced(
         topic_id=topic.id,
-        change=CountChange(count=command.count, at_ms=now_ms, ends=tuple(command.ends)),
+        change=CountChange(count=command.count, at_ms=now_ms),
         sets=sets.table,
         columns=columns,
     )
@@ -199,7 +195,12 @@ def add_partitions(image: ClusterImage, command: commands.AddPartitions, now_ms:
 
 
 def finish_scaling(image: ClusterImage, command: commands.FinishScaling, _now_ms: int) -> Verdict:
-    """End the operation that added partitions."""
+    """End the operation that added partitions: it is known where the old ones ended."""
     topic = image.topic(command.name)
-    finished = (events.ScalingFinished(topic_id=topic.id),) if topic.is_scaling else ()
-    return Decision(finished, TopicReply(topic_id=topic.id, partitions=len(topic.partitions)))
+    reply = TopicReply(topic_id=topic.id, partitions=len(topic.partitions))
+    if not topic.is_scaling or topic.id != command.topic_id:
+        return Decision((), reply)
+    old = topic.history[-2].count
+    if len(command.ends) != old:
+        raise InvalidRequestError(f"ends: name the ends of all {old} partitions")
+    return Decision((events.ScalingFinished(topic_id=topic.id, ends=tuple(command.ends)),), reply)

@@ -16,10 +16,26 @@ from goqueue.base.errors import (
     TopicNotFoundError,
 )
 from goqueue.base.ids import TopicName
-from goqueue.base.limits import PARTITIONS_MAX, TOPICS_MAX
+from goqueue.base.limits import GROWTHS_MAX, PARTITIONS_MAX, TOPICS_MAX
 from goqueue.base.names import is_internal, topic_name
 from goqueue.core.decision import Decision
 from goqueue.core.topics.settings import TopicSettings, change_settings
+
+
+class Growth(msgspec.Struct, frozen=True, kw_only=True):
+    """A moment at which a topic got more partitions, and keys began to go elsewhere."""
+
+    partitions: int
+    """How many there were before."""
+    at_ms: int
+    ends: tuple[int, ...] = ()
+    """Where their logs ended: messages before these offsets went by the old number. Empty while
+    that is not known."""
+
+    @property
+    def is_over(self) -> bool:
+        """Return True if it is known where the old partitions ended."""
+        return bool(self.ends)
 
 
 class Topic(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,6 +45,8 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
     partitions: int
     settings: TopicSettings
     created_ms: int
+    growths: tuple[Growth, ...] = ()
+    """When it got more partitions, oldest first."""
 
 
 class TopicCreated(msgspec.Struct, frozen=True, tag="topic_created", kw_only=True):
@@ -51,13 +69,23 @@ class TopicDeleted(msgspec.Struct, frozen=True, tag="topic_deleted", kw_only=Tru
 
 
 class TopicScaled(msgspec.Struct, frozen=True, tag="topic_scaled", kw_only=True):
-    """A topic has more partitions than before; only clusters do this."""
+    """A topic has more partitions than before."""
 
     name: TopicName
     partitions: int
+    at_ms: int = 0
+    ends: tuple[int, ...] = ()
+    """Where the logs of the partitions before ended, if that is known already."""
 
 
-Event = TopicCreated | TopicConfigured | TopicDeleted | TopicScaled
+class EndsNoted(msgspec.Struct, frozen=True, tag="ends_noted", kw_only=True):
+    """It is known where the old partitions of a topic ended when it last got more of them."""
+
+    name: TopicName
+    ends: tuple[int, ...]
+
+
+Event = TopicCreated | TopicConfigured | TopicDeleted | TopicScaled | EndsNoted
 
 
 class FilesRemoved(msgspec.Struct, frozen=True, kw_only=True):
@@ -145,7 +173,9 @@ class Catalog:
             raise InvalidNameError("topic names beginning with '__' belong to the broker")
         return Decision((TopicDeleted(name=topic.name),), topic)
 
-    def scale(self, name: str, *, partitions: int) -> Decision[Event, Topic]:
+    def scale(
+        self, name: str, *, partitions: int, now_ms: int, ends: tuple[int, ...] = ()
+    ) -> Decision[Event, Topic]:
         """Give a topic more partitions; fewer would lose messages."""
         topic = self.get(name)
         if is_internal(topic.name):
@@ -157,8 +187,10 @@ class Catalog:
                 f"count: {partitions} is not between {topic.partitions + 1} and {PARTITIONS_MAX};"
                 " it is the new total and can only grow"
             )
-        changed = msgspec.structs.replace(topic, partitions=partitions)
-        return Decision((TopicScaled(name=topic.name, partitions=partitions),), changed)
+        if len(topic.growths) >= GROWTHS_MAX:
+            raise OverloadedError(f"{topic.name} got more partitions {GROWTHS_MAX} times")
+        scaled = TopicScaled(name=topic.name, partitions=partitions, at_ms=now_ms, ends=ends)
+        return Decision((scaled,), grown(topic, scaled))
 
     def apply(self, event: Event | FilesRemoved) -> None:
         """Change state by one event."""
@@ -169,9 +201,13 @@ class Catalog:
             case TopicConfigured(name=name, settings=settings):
                 topic = self._topics[name]
                 self._topics[name] = msgspec.structs.replace(topic, settings=settings)
-            case TopicScaled(name=name, partitions=partitions):
+            case TopicScaled(name=name):
+                self._topics[name] = grown(self._topics[name], event)
+            case EndsNoted(name=name, ends=ends):
                 topic = self._topics[name]
-                self._topics[name] = msgspec.structs.replace(topic, partitions=partitions)
+                *before, last = topic.growths
+                growths = (*before, msgspec.structs.replace(last, ends=ends))
+                self._topics[name] = msgspec.structs.replace(topic, growths=growths)
             case TopicDeleted(name=name):
                 del self._topics[name]
                 self._deleted.add(name)
@@ -181,3 +217,17 @@ class Catalog:
     def snapshot(self) -> list[Event]:
         """Return the events that rebuild this state, names already cleaned up left out."""
         return [TopicCreated(topic=topic) for topic in self._topics.values()]
+
+
+def added_at_ms(topic: Topic, partition: int) -> int | None:
+    """Return when a partition was added to a topic; None for one that it began with."""
+    moments = [one.at_ms for one in topic.growths if one.partitions <= partition]
+    return max(moments, default=None)
+
+
+def grown(topic: Topic, event: TopicScaled) -> Topic:
+    """Return a topic with more partitions."""
+    growth = Growth(partitions=topic.partitions, at_ms=event.at_ms, ends=event.ends)
+    return msgspec.structs.replace(
+        topic, partitions=event.partitions, growths=(*topic.growths, growth)
+    )

@@ -6,6 +6,7 @@ from typing import Protocol
 from goqueue.base.errors import InvalidConfigError, LeaderNotAvailableError, NodeFencedError
 from goqueue.base.ids import NodeId, TopicName, TopicPartition
 from goqueue.core.cluster.commands import (
+    AddPartitions,
     AllocateIds,
     Command,
     ConfigureTopic,
@@ -132,6 +133,14 @@ class NodeTopology:
     async def configure_topic(self, name: str, changes: Mapping[str, object]) -> None:
         """Change settings of a topic; return when this node has them."""
         await self.propose(ConfigureTopic(name=name, settings=_settings(changes)))
+
+    async def add_partitions(
+        self, name: str, count: int, assignments: Mapping[int, Sequence[str]]
+    ) -> None:
+        """Give a topic more partitions; return when this node serves them."""
+        placed = {number: [str(node) for node in nodes] for number, nodes in assignments.items()}
+        await self.propose(AddPartitions(name=name, count=count, assignments=placed))
+        await self.topics.settled()
 
     async def delete_topic(self, name: str) -> None:
         """Remove a topic from all nodes; return when this node has removed it."""

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from goqueue.base.errors import (
     GoQueueError,
     NodeRefusedError,
+    OperationActiveError,
     StorageFailedError,
     TopicNotFoundError,
 )
@@ -38,6 +39,7 @@ class TopicHooks(NamedTuple):
     open: Callable[[catalog.Topic, TopicOpening], Topic]
     created: Callable[[Topic], None]
     changed: Callable[[Topic], None]
+    grown: Callable[[Topic, int], None]
     deleted: Callable[[TopicName, Topic | None], None]
 
 
@@ -52,6 +54,8 @@ class Catalogue:
         """Topics of the broker's own that are being made."""
         self.check_known: Callable[[str], None] = _nothing
         """Raises an error that may be repeated if a topic that is not open here may exist."""
+        self._scaling: set[TopicName] = set()
+        """Topics to which partitions are being added."""
         self._disk = disk
         self._clock = clock
         self._hooks = hooks
@@ -210,6 +214,47 @@ class Catalogue:
         topic.configure(decision.reply)
         return topic
 
+    async def scale(self, name: str, *, partitions: int) -> Topic:
+        """Give a topic more partitions, durably; they are open before any message goes there."""
+        record = self.catalog.scale(name, partitions=partitions, now_ms=self._now_ms()).reply
+        topic = self.get(name)
+        if record.name in self._scaling:
+            raise OperationActiveError(f"partitions are being added to {name} already")
+        self._scaling.add(record.name)
+        # Finished all the same if the caller goes away: half of it is no state to be in.
+        return await asyncio.shield(self._scale(topic, record))
+
+    async def _scale(self, topic: Topic, record: catalog.Topic) -> Topic:
+        opening, name = self._hooks.opening(record), record.name
+        opening.keep(topic.partitions)
+        known = len(topic.partitions)
+        try:
+            await opening.go_on(lambda: self._check_wanted(record))
+            self.host.check()
+            # No append between these: the ends are where keys begin to go elsewhere.
+            ends = tuple(partition.log.end_offset for partition in topic.partitions)
+            decision = self.catalog.scale(
+                name, partitions=record.partitions, now_ms=self._now_ms(), ends=ends
+            )
+            self.host.commit(decision.events)
+            opening.follow(decision.reply)
+            self.grow(topic, opening)
+        except BaseException:
+            for partition in opening.partitions[known:]:
+                partition.abandon()
+            raise
+        finally:
+            self._scaling.discard(name)
+        log.info(LogEvent.PARTITIONS_ADDED, topic=name, partitions=record.partitions)
+        return topic
+
+    def is_scaling(self, name: str) -> bool:
+        """Return True while partitions are being added to a topic."""
+        return TopicName(name) in self._scaling
+
+    def _now_ms(self) -> int:
+        return self._clock.now_ms()
+
     def delete(self, name: str) -> None:
         """Remove a topic with all its messages, durably."""
         decision = self.catalog.delete(name)
@@ -242,8 +287,9 @@ class Catalogue:
 
     def grow(self, topic: Topic, opening: TopicOpening) -> None:
         """Serve more partitions of a topic, which are open."""
+        known = len(topic.partitions)
         topic.grow(opening)
-        self._hooks.changed(topic)
+        self._hooks.grown(topic, known)
 
     def drop(self, topic: Topic) -> None:
         """Remove a topic that the cluster has removed, with all its messages."""

@@ -140,6 +140,10 @@ class TopicOpening:
         self._opened[opened.partition.name.partition] = opened
         opened.partition.queue.use_timer(self._timer)
 
+    def follow(self, record: TopicRecord) -> None:
+        """Take what the catalogue knows of the topic now."""
+        self.record = record
+
     def keep(self, partitions: Sequence[Partition]) -> None:
         """Take partitions that are open already, of a topic that gets more of them."""
         for partition in partitions:

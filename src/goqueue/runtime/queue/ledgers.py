@@ -14,6 +14,7 @@ from goqueue.core.delivery.runs import count_of
 from goqueue.core.delivery.settle import Policy
 from goqueue.core.groups.group import DISCONNECTED, EXPIRED, LEFT
 from goqueue.core.groups.options import EARLIEST, GroupOptions
+from goqueue.core.topics.catalog import added_at_ms
 from goqueue.observability.consumer_metrics import ConsumerMetrics
 from goqueue.observability.events import LogEvent
 from goqueue.observability.logging import get_logger
@@ -276,7 +277,7 @@ class Ledgers:
         key = LedgerKey(GroupId(group), name, topic.record.created_ms, self._identity(group))
         hosted = self._host(key, topic, by_key=options.is_by_key)
         log_range = hosted.view()
-        is_early = options.auto_offset_reset == EARLIEST
+        is_early = options.auto_offset_reset == EARLIEST or self._was_added(key, topic)
         origin = log_range.start_offset if is_early else log_range.end_offset
         self._add(hosted)
         try:
@@ -287,6 +288,15 @@ class Ledgers:
             raise
         self._options_of[GroupId(group)] = options
         return hosted
+
+    def _was_added(self, key: LedgerKey, topic: Topic) -> bool:
+        """Return True if a partition came while the group read the others: it misses nothing."""
+        added_ms = added_at_ms(topic.record, key.place.partition)
+        if added_ms is None or is_internal(key.group):
+            return False
+        if self._state.is_beside:
+            return int(key.identity or 0) <= added_ms
+        return any(place.topic == key.place.topic for place in self.of(key.group))
 
     def forget_topic(self, name: str) -> None:
         """Drop the ledgers of a topic that is gone."""

@@ -6,15 +6,22 @@ from typing import Any, Final
 
 import msgspec
 
+from goqueue.base.cluster_limits import REPLICAS_MAX
 from goqueue.base.deeds import Deed
 from goqueue.base.errors import InvalidNameError, InvalidRequestError
-from goqueue.base.limits import PARTITIONS_MAX, REQUEST_PARTS_MAX, RETENTION_MS_MAX
+from goqueue.base.limits import (
+    NAME_CHARACTERS_MAX,
+    PARTITIONS_MAX,
+    REQUEST_PARTS_MAX,
+    RETENTION_MS_MAX,
+)
 from goqueue.base.units import HOUR_MS
 from goqueue.service.service import Service
 from goqueue.transport.http.call import Call, decode
 from goqueue.transport.http.operation import Operation
 from goqueue.transport.http.reply import NO_TOPIC, Response, json_reply
 from goqueue.wire.calls import (
+    AddPartitions,
     CompactTopic,
     ConfigureTopic,
     CreateTopic,
@@ -27,6 +34,9 @@ from goqueue.wire.http.topics import (
     PartitionCompacted,
     PartitionList,
     PartitionPlace,
+    PartitionsAdd,
+    PartitionsAdded,
+    ScalingStatus,
     SettingsText,
     TopicCompact,
     TopicCompacted,
@@ -46,6 +56,7 @@ RETENTION_HOURS_MAX: Final = RETENTION_MS_MAX // HOUR_MS
 
 _CREATE: Final = msgspec.json.Decoder(TopicCreate)
 _SETTINGS: Final = msgspec.json.Decoder(SettingsText)
+_ADD: Final = msgspec.json.Decoder(PartitionsAdd)
 _COMPACT: Final = msgspec.json.Decoder(TopicCompact)
 
 
@@ -98,6 +109,16 @@ class TopicRoutes:
                 method="GET", path="/topics/{topic}/partitions", answer=self.list_partitions,
                 deed=Deed.DESCRIBE_TOPIC, tag=TAG, reply=PartitionList, errors=(absent,),
                 absent="topic not found or no partition info available",
+            ),
+            Operation(
+                method="POST", path="/admin/topics/{topic}/partitions", answer=self.add_partitions,
+                deed=Deed.ADD_PARTITIONS, tag="admin", body=PartitionsAdd, reply=PartitionsAdded,
+                errors=(bad, absent, taken, large), absent=NO_TOPIC,
+            ),
+            Operation(
+                method="GET", path="/admin/topics/{topic}/scaling-status",
+                answer=self.show_scaling, deed=Deed.DESCRIBE_TOPIC, tag="admin",
+                reply=ScalingStatus, errors=(absent,), absent=NO_TOPIC,
             ),
             Operation(
                 method="POST", path="/admin/topics/{topic}/compact", answer=self.compact_topic,
@@ -173,6 +194,33 @@ class TopicRoutes:
         ]
         return json_reply(PartitionList(topic=topic.name, partitions=places))
 
+    async def add_partitions(self, call: Call) -> Response:
+        """Give a topic more partitions; ``count`` is the new total, and can only grow.
+
+        Keys may go to other partitions from then on. A group with ``ordering: key`` gets messages
+        of the new partitions when it has settled what was in the old ones before.
+        """
+        wanted = await call.body(_ADD, bytes_max=self._service.config.http_body_bytes_max)
+        if not 1 <= wanted.count <= PARTITIONS_MAX:
+            raise InvalidRequestError(
+                f"count: {wanted.count} is not between 1 and {PARTITIONS_MAX}"
+            )
+        placed = _assignments(wanted.replica_assignments or {})
+        asked = AddPartitions(call.path["topic"], wanted.count, placed)
+        added = await self._topics.add_partitions(call.grant, asked)
+        reply = PartitionsAdded(
+            topic_name=added.name,
+            old_partition_count=added.before,
+            new_partition_count=added.after,
+            partitions_added=list(range(added.before, added.after)),
+        )
+        return json_reply(reply)
+
+    async def show_scaling(self, call: Call) -> Response:
+        """Return whether partitions are being added to a topic."""
+        state = await self._topics.scaling(call.grant, TopicCall(call.path["topic"]))
+        return json_reply(ScalingStatus(topic=state.name, scaling_in_progress=state.is_scaling))
+
     async def compact_topic(self, call: Call) -> Response:
         """Keep only the last message of each key of a topic whose ``cleanup_policy`` says so.
 
@@ -194,6 +242,23 @@ class TopicRoutes:
             results=[PartitionCompacted(**msgspec.structs.asdict(one)) for one in done.parts],
         )
         return json_reply(reply)
+
+
+def _assignments(given: Mapping[str, list[str]]) -> dict[int, list[str]]:
+    """Return which nodes hold which partitions, with everything from outside bounded."""
+    field = "replica_assignments"
+    if len(given) > REQUEST_PARTS_MAX:
+        raise InvalidRequestError(f"{field}: more than {REQUEST_PARTS_MAX}")
+    placed: dict[int, list[str]] = {}
+    for number, nodes in given.items():
+        if not (
+            number.isascii() and number.isdecimal() and len(number) <= len(str(PARTITIONS_MAX))
+        ):
+            raise InvalidRequestError(f"{field}: names are numbers of partitions")
+        if not 1 <= len(nodes) <= REPLICAS_MAX or max(map(len, nodes)) > NAME_CHARACTERS_MAX:
+            raise InvalidRequestError(f"{field}: 1 to {REPLICAS_MAX} nodes for each partition")
+        placed[int(number)] = nodes
+    return placed
 
 
 def _config_of(topic: TopicState) -> Response:

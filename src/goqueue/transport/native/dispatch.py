@@ -125,6 +125,7 @@ def verbs_of_operations(service: Service) -> Mapping[Operation, Callable[..., An
         Operation.DESCRIBE_TOPIC: topics.describe,
         Operation.LIST_TOPICS: topics.list_all,
         Operation.COMPACT_TOPIC: topics.compact,
+        Operation.ADD_PARTITIONS: topics.add_partitions,
         Operation.OFFSETS: topics.offsets,
         Operation.INIT_PRODUCER: service.publishing.init_producer,
         Operation.PRODUCE: service.publishing.produce,

@@ -166,13 +166,6 @@ class PartitionState(Assignment, frozen=True, kw_only=True, omit_defaults=True):
     local_replica: LocalReplica | None = None
 
 
-class ScalingStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer of ``GET /admin/topics/{t}/scaling-status``."""
-
-    topic: str
-    scaling_in_progress: bool
-
-
 class Coordinator(msgspec.Struct, frozen=True, kw_only=True):
     """One partition of an internal topic; its leader is the coordinator."""
 
@@ -343,12 +336,6 @@ def partition_state(
     topic = image.topic(name)
     found = assignment(topic, number, image.partition(topic, number))
     return PartitionState(**msgspec.structs.asdict(found), local_replica=local)
-
-
-def scaling_status(image: ClusterImage, name: str) -> ScalingStatus:
-    """Return whether partitions are being added to a topic."""
-    topic = image.topic(name)
-    return ScalingStatus(topic=topic.name, scaling_in_progress=topic.is_scaling)
 
 
 def coordinators(image: ClusterImage, name: str) -> Coordinators:

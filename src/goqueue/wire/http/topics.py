@@ -90,6 +90,30 @@ class PartitionList(msgspec.Struct, frozen=True, kw_only=True):
     partitions: list[PartitionPlace]
 
 
+class PartitionsAdd(msgspec.Struct, frozen=True, kw_only=True):
+    """The new total of partitions; in a cluster, if wanted, the nodes of each new one."""
+
+    count: Int64
+    replica_assignments: dict[str, list[str]] | None = None
+
+
+class PartitionsAdded(msgspec.Struct, frozen=True, kw_only=True):
+    """A topic has more partitions."""
+
+    success: Literal[True] = True
+    topic_name: str
+    old_partition_count: int
+    new_partition_count: int
+    partitions_added: list[int]
+
+
+class ScalingStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether partitions are being added to a topic."""
+
+    topic: str
+    scaling_in_progress: bool
+
+
 class TopicCompact(msgspec.Struct, frozen=True, kw_only=True):
     """What to compact: all partitions unless some are named. A dry run changes nothing."""
 
