@@ -15,16 +15,8 @@ from goqueue.observability.logging import get_logger
 from goqueue.observability.metrics import Metrics
 from goqueue.observability.schema_metrics import SchemaMetrics
 from goqueue.observability.tx_metrics import TxMetrics
+from goqueue.runtime import broker_life
 from goqueue.runtime.ballast import Ballast
-from goqueue.runtime.broker_life import (
-    close_all,
-    follow_all,
-    gain_at_once,
-    load_all,
-    open_all,
-    resume_all,
-    take_in,
-)
 from goqueue.runtime.clock import Clock, SystemClock
 from goqueue.runtime.commit import Committer, SyncPool
 from goqueue.runtime.coordinators import Coordinators, Hosts, QueueState
@@ -227,8 +219,8 @@ class Broker(Producers):
             write_format(self._disk)
         self._committer = Committer(threads=self.config.sync_threads, pool=self._sync_pool)
         if self.topology is None:
-            await open_all(self)
-            await load_all(self)
+            await broker_life.open_all(self)
+            await broker_life.load_all(self)
         else:
             self._catalogue.check_clustered()
         self._disk.remove_tree(DELETING_DIRECTORY)
@@ -238,13 +230,13 @@ class Broker(Producers):
         self._maintenance.start()
         self.tracing.start()
         if self.topology is None:
-            follow_all(self)
+            broker_life.follow_all(self)
         self._found_groups.start()
         self.transactions.start()
         self.delays.timer.start()
         self.consume.ledgers.on_doomed(self.dead_letters.take)
         if self.topology is None:
-            resume_all(self)
+            broker_life.resume_all(self)
         self.schedules.start()
         if self.schemas.feed is not None:
             self.schemas.feed.start()
@@ -255,7 +247,7 @@ class Broker(Producers):
         """Decide about the messages of topics; in a cluster that is a matter of leadership."""
         if self._is_beside and self.topology is None:
             for topic in topics:
-                gain_at_once(self.coordinators, topic.partitions)
+                broker_life.gain_at_once(self.coordinators, topic.partitions)
 
     async def open_partitions(self, openings: Sequence[TopicOpening]) -> None:
         """Read the partitions of topics off the disk, in threads."""
@@ -292,9 +284,9 @@ class Broker(Producers):
         if self._committer is not None:
             await self._committer.stop()
         for topic in self._topics.values():
-            close_all([*topic.partitions, *topic.states])
+            broker_life.close_all([*topic.partitions, *topic.states])
         for opening in self._catalogue.openings.values():
-            close_all(opening.partitions)
+            broker_life.close_all(opening.partitions)
         self._topics.clear()
         self._journal.close()
         self._disk.unlock()
@@ -358,9 +350,9 @@ class Broker(Producers):
         self.groups.recount(topic.record.name)
 
     def _topic_grown(self, topic: Topic, known: int) -> None:
-        take_in(self, topic.partitions[known:])
+        broker_life.take_in(self, topic.partitions[known:])
         if self._is_beside and self.topology is None:
-            gain_at_once(self.coordinators, topic.partitions[known:])
+            broker_life.gain_at_once(self.coordinators, topic.partitions[known:])
         self._topic_changed(topic)
 
     def _topic_deleted(self, name: TopicName, topic: Topic | None) -> None:
@@ -402,5 +394,5 @@ class Broker(Producers):
         self.tracing.open(topic)
         if self.forwarding is not None:
             topic.door = ForwardedTopic(topic, self.forwarding, self.producer_ids)
-        take_in(self, topic.partitions)
+        broker_life.take_in(self, topic.partitions)
         return topic
