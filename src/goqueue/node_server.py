@@ -16,7 +16,7 @@ from goqueue.core.cluster.membership import ClusterTimers
 from goqueue.core.raft.messages import PeerId
 from goqueue.runtime.clock import SystemClock
 from goqueue.runtime.cluster.consensus import Consensus, ConsensusMaker, StateMachine
-from goqueue.runtime.cluster.gauges import cluster_metrics
+from goqueue.runtime.cluster.gauges import cluster_metrics, repair_metrics
 from goqueue.runtime.cluster.node import Node
 from goqueue.runtime.cluster.node_config import ListenerAddresses, NodeConfig
 from goqueue.runtime.cluster.replicas import Replicas
@@ -148,6 +148,7 @@ class NodeServer(Server):
             self.peers.add(replicas.handlers())
             await replicas.start()
             await replicas.settled()
+            self.broker.metrics.collect_from(lambda: repair_metrics(replicas.repairs))
         except BaseException:
             await self._abandon()
             raise

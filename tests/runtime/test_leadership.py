@@ -10,10 +10,11 @@ from goqueue.core.record.check import check_frames
 from goqueue.core.record.message import Draft
 from goqueue.core.record.repack import frame_drafts
 from goqueue.core.record.stamp import NO_STAMP, ProducerStamp
-from goqueue.runtime.log.leadership import Role
+from goqueue.runtime.log.leadership import Mending, Role
 from goqueue.runtime.log.partition import Partition
 from goqueue.runtime.log.published import Published
 from goqueue.runtime.log.topic import Topic
+from goqueue.storage.log_notes import Gap
 from tests.runtime.grants import PUBLISHING
 from tests.runtime.rig import Rig, run
 
@@ -41,6 +42,11 @@ class Replicas:
 
     def replicas_with(self, end_offset: Offset) -> int:
         return 1 + (end_offset <= self.high_watermark)
+
+    async def mend(self, gap: Gap) -> Mending:
+        """Have nothing of what is damaged."""
+        assert gap.start_offset < gap.end_offset
+        return Mending.LOST
 
     def synced(self, durable_offset: Offset) -> None:
         self.reported.append(durable_offset)

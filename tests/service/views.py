@@ -3,7 +3,9 @@
 from collections.abc import Collection, Mapping, Sequence
 
 from goqueue.base.ids import LeaderEpoch, NodeId, Offset, TopicName, TopicPartition
+from goqueue.runtime.log.leadership import Mending
 from goqueue.runtime.topology import IdBlock, NodePlace, PartitionLeader
+from goqueue.storage.log_notes import Gap
 from goqueue.wire.calls import Call
 from goqueue.wire.packet import Buffer, Packet
 from goqueue.wire.peer_calls import PeerOperation
@@ -33,6 +35,11 @@ class Copied:
     def replicas_with(self, end_offset: Offset) -> int:
         assert end_offset >= 0
         return 1
+
+    async def mend(self, gap: Gap) -> Mending:
+        """Have nothing of what is damaged."""
+        assert gap.start_offset < gap.end_offset
+        return Mending.LOST
 
 
 class SetView:

@@ -20,7 +20,9 @@ from goqueue.core.cluster.blocks import allocate
 from goqueue.runtime import broker as broker_module
 from goqueue.runtime.broker import Broker
 from goqueue.runtime.broker_life import open_all
+from goqueue.runtime.log.leadership import Mending
 from goqueue.runtime.topology import IdBlock, PartitionLeader
+from goqueue.storage.log_notes import Gap
 from goqueue.testing.disk import MemoryDisk
 from goqueue.testing.sim.host import Host
 from goqueue.wire.calls import Call
@@ -59,6 +61,11 @@ class HighWatermark:
     def replicas_with(self, end_offset: Offset) -> int:
         """Count nothing."""
         return int(end_offset >= 0)
+
+    async def mend(self, gap: Gap) -> Mending:
+        """Have nothing of what is damaged."""
+        assert gap.start_offset < gap.end_offset
+        return Mending.LOST
 
 
 class NodeBroker(Broker):

@@ -102,6 +102,9 @@ REPLICA_WAIT_MS: Final = 500
 REPLICA_LAG_MS: Final = 10 * SECOND_MS
 """A follower that has not caught up for so long leaves the replicas in sync."""
 
+REPAIR_BYTES_MAX: Final = 16 * MiB
+"""Most that is fetched at once for one stretch of damaged messages; the rest is fetched next."""
+
 LEADER_EPOCHS_MAX: Final = 10_000
 """Epochs remembered of one log; beyond, the oldest are forgotten, and a follower that ended in one
 of those copies the log again."""

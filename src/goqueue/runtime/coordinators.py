@@ -24,7 +24,9 @@ from goqueue.runtime.groups.group_views import GroupViews
 from goqueue.runtime.groups.groups import Groups
 from goqueue.runtime.log.lost_tails import skip_lost_tail
 from goqueue.runtime.log.partition import Partition
+from goqueue.runtime.log.partition_reads import repair_known
 from goqueue.runtime.log.topic import Topic
+from goqueue.runtime.machine import StatePart
 from goqueue.runtime.queue.consume import Consumption
 from goqueue.runtime.recurring.schedules import Schedules
 from goqueue.runtime.schedule.delays import Delays
@@ -141,6 +143,10 @@ class Coordinators:
             await self.load(place.topic, place.partition)
             return
         async with self._turn:
+            topic, (state, _) = self._topics.get(place.topic), self._parts[STATE_TOPIC]
+            own = None if topic is None else topic.state_of(place.partition)
+            if own is not None:
+                await _read_whole(state, place, own)
             self.gain_at_once(place)
             log.info(LogEvent.STATE_LOADED, topic=place.topic, partition=place.partition)
 
@@ -151,7 +157,8 @@ class Coordinators:
             raise TopicNotFoundError(f"topic not found: {place.topic}")
         state, _ = self._parts[STATE_TOPIC]
         self._gained.add(place)
-        state.load(place)
+        if not state.is_loaded(place):
+            state.load(place)
         self._queue.load_beside(topic, topic.partition(place.partition))
 
     async def lose(self, place: TopicPartition) -> None:
@@ -184,6 +191,24 @@ class Coordinators:
         """Read a partition and host what it has."""
         state, hosts = self._parts[topic]
         async with self._turn:
-            state.load(partition)
+            known = self._topics.get(TopicName(topic))
+            if known is None:
+                state.load(partition)
+            else:
+                await _read_whole(state, partition, known.partition(partition))
             hosts.load(partition)
             log.info(LogEvent.STATE_LOADED, topic=topic, partition=partition)
+
+
+async def _read_whole(state: StateLog, part: StatePart, own: Partition) -> None:
+    """Read a part of the state; what is found damaged is repaired and read again.
+
+    Without another replica that has it, the state is what can be read, as after any damage.
+    """
+    await repair_known(own)
+    known = own.log.recovery.gaps
+    state.load(part)
+    if own.log.recovery.gaps != known and own.leadership.replication is not None:
+        state.unload(part)
+        await repair_known(own)
+        state.load(part)

@@ -50,6 +50,15 @@ class Recovery:
                 )
         self.gaps = sorted([*apart, gap])
 
+    def mended(self, gap: Gap) -> None:
+        """Forget offsets that can be served again."""
+        left: list[Gap] = []
+        for known in self.gaps:
+            before = Gap(known.start_offset, min(known.end_offset, gap.start_offset))
+            behind = Gap(max(known.start_offset, gap.end_offset), known.end_offset)
+            left += [one for one in (before, behind) if one.start_offset < one.end_offset]
+        self.gaps = left
+
     def cut(self, end_offset: Offset) -> None:
         """Forget offsets from ``end_offset`` on, which are given again."""
         kept = (gap for gap in self.gaps if gap.start_offset < end_offset)

@@ -10,7 +10,7 @@ from typing import Final
 from goqueue.base.errors import DiskFullError
 from goqueue.base.ids import Offset, Position
 from goqueue.core.log.retention import SegmentAge
-from goqueue.core.log.scan import find_frame
+from goqueue.core.log.scan import find_frame, rows_of
 from goqueue.core.log.torn import end_of_damage, is_torn
 from goqueue.core.record.frame import FrameHeader
 from goqueue.storage.disk import Disk, write_atomically
@@ -142,11 +142,17 @@ class LogSegments:
         if segment is not self._active:
             segment.index.save_soon()
 
-    def frames_from(self, offset: Offset) -> Iterator[tuple[FrameHeader, memoryview]]:
+    def frames_from(
+        self, offset: Offset, *, reports_gaps: bool = False
+    ) -> Iterator[tuple[FrameHeader, memoryview]]:
         """Yield every good frame at or behind an offset, also those that hold no message."""
         place = bisect_left(self._segments, offset, key=lambda segment: segment.base_offset)
+        reached = offset
         for segment in self._segments[max(place - 1, 0) :]:
             for header, frame in segment.frames_past_damage(*segment.entry_before(offset)):
+                if reports_gaps and header.offset > reached:
+                    self.report_gap(Gap(reached, header.offset))
+                reached = max(reached, Offset(header.offset + rows_of(frame, len(frame), header)))
                 if header.offset >= offset:
                     yield header, frame
             if segment is not self._active and segment not in self._opened:

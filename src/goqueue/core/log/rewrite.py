@@ -8,7 +8,7 @@ their producer, whose sequences they do not show in full.
 from collections.abc import Iterator
 from functools import cache
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 from pyroaring import BitMap64
@@ -16,6 +16,7 @@ from pyroaring import BitMap64
 from goqueue.base.ids import Offset
 from goqueue.base.limits import FRAME_HEADER_BYTES
 from goqueue.base.units import NS_PER_US
+from goqueue.core.log.scan import Span, Walk
 from goqueue.core.offset_sets import each
 from goqueue.core.record.batch import (
     BatchFields,
@@ -25,10 +26,13 @@ from goqueue.core.record.batch import (
     with_append_time,
 )
 from goqueue.core.record.columns import microseconds
-from goqueue.core.record.frame import Buffer, FrameHeader, read_header, seal_header
+from goqueue.core.record.frame import CONTROL, Buffer, FrameHeader, read_header, seal_header
+from goqueue.core.record.hole import encode_holes
 from goqueue.core.record.repack import ROWS_AS_BATCH_MIN, drafts_of
 from goqueue.core.record.row import encode_row
 from goqueue.core.record.stamp import NO_STAMP
+
+_NONE: Final = BitMap64()
 
 
 class Kept(NamedTuple):
@@ -63,6 +67,41 @@ def keep_rows(
             draft, offset = drafts()[row], Offset(first + row)
             raw = encode_row(draft, offset=offset, is_stored=True)
             yield Kept(offset, 1, draft.timestamp_us * NS_PER_US, raw)
+
+
+def cut_to(
+    frames: memoryview, *, start_offset: Offset, end_offset: Offset, empty: BitMap64
+) -> bytes:
+    """Return checked frames cut to a range of offsets, with holes for the ``empty`` ones in it.
+
+    Compaction leaves other borders on each replica, so a frame may reach beyond the range.
+    """
+    parts: list[Buffer] = []
+    for span in Walk(frames):
+        first, end = max(span.header.offset, start_offset), min(span.end_offset, end_offset)
+        frame = frames[span.start : span.end]
+        is_inside = (first, end) == (span.header.offset, span.end_offset)
+        is_data = not span.header.flags & CONTROL
+        if is_inside and not (is_data and empty.range_cardinality(first, end)):
+            parts.append(frame)
+        elif first < end:
+            parts += _cut_frame(span, frame, first, end, empty if is_data else _NONE)
+    return b"".join(parts)
+
+
+def _cut_frame(
+    span: Span, frame: memoryview, first: int, end: int, empty: BitMap64
+) -> Iterator[Buffer]:
+    reached = Offset(first)
+    if not span.header.is_hole:
+        dropped = empty.copy()
+        dropped.add_range(span.header.offset, first)
+        dropped.add_range(end, span.end_offset)
+        for kept in keep_rows(span.header, frame, rows=span.rows, dropped=dropped):
+            yield from (hole for _, _, hole in encode_holes(reached, kept.offset))
+            yield kept.frame
+            reached = Offset(kept.offset + kept.rows)
+    yield from (hole for _, _, hole in encode_holes(reached, Offset(end)))
 
 
 def _runs(first: int, end: int, dropped: BitMap64) -> Iterator[tuple[int, int]]:

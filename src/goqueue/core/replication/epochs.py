@@ -120,6 +120,21 @@ class EpochHistory:
             for index in range(first, last)
         )
 
+    def agreed_end(
+        self, starts: Iterable[EpochStart], *, start_offset: Offset, end_offset: Offset
+    ) -> Offset:
+        """Return up to where the messages of a range are those of a log with other epochs.
+
+        ``starts`` are that log's ``between`` of the same range. A message is known by its epoch and
+        its offset: two logs that have both have the same message.
+        """
+        other = EpochHistory(starts)
+        borders = {start_offset, *(one.start_offset for one in self), *other._starts}
+        for border in sorted(one for one in borders if start_offset <= one < end_offset):
+            if self.epoch_at(border) != other.epoch_at(border):
+                return border
+        return end_offset
+
     def has_start(self, offset: Offset) -> bool:
         """Return True if an epoch was noted that begins at an offset or behind it."""
         return bool(self._starts) and self._starts[-1] >= offset

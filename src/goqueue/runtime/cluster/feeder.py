@@ -32,7 +32,10 @@ from goqueue.core.replication.throttle import TokenBucket
 from goqueue.observability.events import LogEvent
 from goqueue.observability.logging import get_logger
 from goqueue.runtime.cluster.links import PeerReply
+from goqueue.runtime.cluster.repairs import Repairs
 from goqueue.runtime.cluster.replica_group import ReplicaGroup
+from goqueue.runtime.log.partition import Partition
+from goqueue.storage.log_notes import Gap
 from goqueue.storage.log_reader import Piece
 from goqueue.wire.packet import Buffer
 from goqueue.wire.peer_calls import PeerIdentity
@@ -46,6 +49,11 @@ log = get_logger("goqueue.replicas")
 
 class FeedHost(Protocol):
     """What feeding needs of its node."""
+
+    @property
+    def repairs(self) -> Repairs:
+        """What repairs damaged logs of this node."""
+        ...
 
     def now_ms(self) -> int:
         """Return steady milliseconds."""
@@ -291,8 +299,22 @@ class _FedLogs:
             is_copy=True,
         )
         if piece.gaps:
-            raise InvalidRequestError(f"{share.key} is damaged at offset {share.offset}")
+            return self._pass_over(share.key, piece.gaps[0], partition)
         return _aligned(piece, share.offset), piece.next_offset
+
+    def _pass_over(
+        self, key: LogKey, gap: Gap, partition: Partition
+    ) -> tuple[tuple[Buffer, ...], Offset]:
+        """Return holes for messages that no replica has, or raise while one may have them.
+
+        Without them no other replica could ever be in sync again.
+        """
+        is_committed = gap.end_offset <= partition.committed_offset
+        if not is_committed or not self._host.repairs.is_lost(key, gap):
+            raise InvalidRequestError(f"{key} is damaged at offset {gap.start_offset}")
+        log.error(LogEvent.MESSAGES_PASSED_OVER, partition=str(key), offsets=list(gap))
+        holes = [hole for _, _, hole in encode_holes(gap.start_offset, gap.end_offset)]
+        return tuple(holes), gap.end_offset
 
 
 class _LedLog:

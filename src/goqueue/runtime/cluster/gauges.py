@@ -9,6 +9,7 @@ from prometheus_client.metrics_core import Metric
 from goqueue.base.ids import NodeId
 from goqueue.core.cluster.membership import NodeHealth
 from goqueue.runtime.cluster.node import Node
+from goqueue.runtime.cluster.repairs import Repairs
 from goqueue.wire.http.cluster import node_status
 
 _PREFIX = "goqueue_cluster_"
@@ -45,6 +46,14 @@ def cluster_metrics(node: Node) -> Iterator[Metric]:
         for state in _STATES:
             shown.add_metric([name, state], int(found == state))
     yield shown
+
+
+def repair_metrics(repairs: Repairs) -> Iterator[Metric]:
+    """Yield what was repaired here, and what was given to others for their repairs."""
+    yield _counter(
+        "repaired_messages", "Damaged messages that came from others", repairs.messages_repaired
+    )
+    yield _counter("repair_frames_given", "Answers with frames for repairs", repairs.frames_given)
 
 
 def _partitions(node: Node) -> Iterator[Metric]:

@@ -8,7 +8,9 @@ from goqueue.core.replication.leader import ProposeIsr
 from goqueue.core.replication.replica import LogKey
 from goqueue.runtime.clock import Clock
 from goqueue.runtime.cluster.replica_notebook import ReplicaNotebook
+from goqueue.runtime.log.leadership import Mending
 from goqueue.runtime.log.partition import Partition
+from goqueue.storage.log_notes import Gap
 
 
 class GroupHost(Protocol):
@@ -69,6 +71,10 @@ class GroupHost(Protocol):
 
     def open_state(self, place: TopicPartition) -> Partition:
         """Make the state log of a partition on this node, empty."""
+        ...
+
+    async def mend(self, key: LogKey, gap: Gap) -> Mending:
+        """Put good frames of another replica in the place of damaged ones."""
         ...
 
     async def gain(self, place: TopicPartition) -> None:

@@ -9,9 +9,11 @@ from typing import Protocol
 from goqueue.base.ids import Epoch, Offset
 from goqueue.core.replication.replica import LogId, LogKey, ReplicaLog
 from goqueue.runtime.clock import Clock
+from goqueue.runtime.log.leadership import Mending
 from goqueue.runtime.log.partition import Partition
 from goqueue.runtime.log.replica import Replica
 from goqueue.runtime.log.topic import Topic
+from goqueue.storage.log_notes import Gap
 from goqueue.storage.replica_journal import ReplicaNotes
 
 
@@ -45,6 +47,10 @@ class LogOwner(Protocol):
 
     def replicas_with(self, log: LogId, end_offset: Offset) -> int:
         """Return how many replicas have everything below an offset on their disks."""
+        ...
+
+    async def mend(self, log: LogId, gap: Gap) -> Mending:
+        """Put good frames of another replica in the place of damaged ones."""
         ...
 
 
@@ -121,6 +127,17 @@ class GroupLog:
     def replicas_with(self, end_offset: Offset) -> int:
         """Return how many replicas have everything below an offset on their disks."""
         return self._owner.replicas_with(self.key.log, end_offset)
+
+    async def mend(self, gap: Gap) -> Mending:
+        """Put good frames of another replica in the place of damaged ones."""
+        return await self._owner.mend(self.key.log, gap)
+
+    @property
+    def is_end_damaged(self) -> bool:
+        """Return True if no good message is behind the damage, so that its end is a guess."""
+        if self.partition is None or not self.partition.log.recovery.gaps:
+            return False
+        return self.partition.log.recovery.gaps[-1].end_offset >= self.partition.log.end_offset
 
     # Roles.
 

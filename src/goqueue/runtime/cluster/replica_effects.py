@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from goqueue.base.errors import CorruptFrameError
-from goqueue.base.ids import Epoch, Offset
+from goqueue.base.errors import CorruptFrameError, StorageFailedError
+from goqueue.base.ids import Epoch, NodeId, Offset
 from goqueue.core.replication.epochs import EpochStart
 from goqueue.core.replication.follower import (
     AppendFrames,
@@ -14,6 +14,8 @@ from goqueue.core.replication.follower import (
     TrimLog,
     TruncateLog,
 )
+from goqueue.core.replication.leader import ProposeIsr
+from goqueue.core.replication.replica import IsrMember, ReplicaSet
 from goqueue.observability.events import LogEvent
 from goqueue.observability.logging import get_logger
 from goqueue.runtime.cluster.group_log import GroupLog
@@ -106,6 +108,27 @@ async def drop_stale_notes(logs: Iterable[GroupLog], notebook: ReplicaNotebook) 
         )
     for one in stale:
         one.has_stale_notes = False
+
+
+def resignation(state: ReplicaSet, node: NodeId) -> ProposeIsr | None:
+    """Return what asks for another leader, None if there can be none."""
+    others = tuple(IsrMember(member, None) for member in state.isr if member != node)
+    if not others:
+        return None
+    return ProposeIsr(
+        epoch=state.epoch, partition_epoch=state.partition_epoch, isr=others, resigns=True
+    )
+
+
+def check_ends(logs: Iterable[GroupLog], state: ReplicaSet, node: NodeId) -> None:
+    """Raise if another replica should lead: where a log ends here is not known.
+
+    Bad frames at the end count as the most that they may have held. A leader would begin its epoch
+    there; a follower is cut to what was really written, and gets it.
+    """
+    damaged = [str(one.key) for one in logs if one.is_end_damaged]
+    if damaged and resignation(state, node) is not None:
+        raise StorageFailedError(f"the end of {', '.join(damaged)} is damaged")
 
 
 async def begin_epoch(logs: Iterable[GroupLog], epoch: Epoch, notebook: ReplicaNotebook) -> None:

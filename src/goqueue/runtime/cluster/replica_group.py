@@ -28,7 +28,6 @@ from goqueue.core.replication.replica import (
     FetchAnswer,
     FetchPosition,
     IsrAnswer,
-    IsrMember,
     LogId,
     LogKey,
     ReplicaSet,
@@ -39,11 +38,15 @@ from goqueue.runtime.cluster.group_host import GroupHost
 from goqueue.runtime.cluster.group_log import GroupLog
 from goqueue.runtime.cluster.replica_effects import (
     begin_epoch,
+    check_ends,
     drop_stale_notes,
     perform_effect,
+    resignation,
 )
+from goqueue.runtime.log.leadership import Mending
 from goqueue.runtime.log.partition import Partition
 from goqueue.runtime.log.topic import Topic
+from goqueue.storage.log_notes import Gap
 
 log = get_logger("goqueue.replicas")
 
@@ -237,6 +240,7 @@ class ReplicaGroup:
         for one in self.logs.values():
             self._host.fetch_from(None, one.key)
         try:
+            check_ends(self.logs.values(), state, self._host.node)
             await begin_epoch(self.logs.values(), state.epoch, self._host.notebook)
         except GoQueueError as error:
             self._give_up(state, error)
@@ -273,19 +277,11 @@ class ReplicaGroup:
 
     def _give_up(self, state: ReplicaSet, error: GoQueueError) -> None:
         """Ask for another leader, or raise if there can be none."""
-        others = tuple(IsrMember(node, None) for node in state.isr if node != self._host.node)
-        if not others:
+        proposal = resignation(state, self._host.node)
+        if proposal is None:
             raise error
         log.error(LogEvent.LEADER_RESIGNED, partition=str(self.place), error=error.message)
-        self._host.propose(
-            self.place,
-            ProposeIsr(
-                epoch=state.epoch,
-                partition_epoch=state.partition_epoch,
-                isr=others,
-                resigns=True,
-            ),
-        )
+        self._host.propose(self.place, proposal)
 
     # What the partitions report.
 
@@ -308,6 +304,10 @@ class ReplicaGroup:
     def replicas_with(self, log_id: LogId, end_offset: Offset) -> int:
         """Return how many replicas have everything below an offset on their disks."""
         return 1 if self.leader is None else self.leader.replicas_with(log_id, end_offset)
+
+    async def mend(self, log_id: LogId, gap: Gap) -> Mending:
+        """Put good frames of another replica in the place of damaged ones."""
+        return await self._host.mend(LogKey(self.place, log_id), gap)
 
     def appended(self, one: GroupLog, end_offset: Offset) -> None:
         """Take note that a log has grown."""

@@ -45,10 +45,13 @@ from goqueue.runtime.cluster.fetcher import Fetcher
 from goqueue.runtime.cluster.image_source import ImageSource, Propose
 from goqueue.runtime.cluster.isr_proposals import IsrProposals, find_topic, replica_set
 from goqueue.runtime.cluster.links import Handler, Links
+from goqueue.runtime.cluster.repairs import Repairs
 from goqueue.runtime.cluster.replica_group import ReplicaGroup
 from goqueue.runtime.cluster.replica_notebook import ReplicaNotebook
+from goqueue.runtime.log.leadership import Mending
 from goqueue.runtime.log.partition import Partition
 from goqueue.runtime.log.topic import Topic
+from goqueue.storage.log_notes import Gap
 from goqueue.storage.replica_journal import ReplicaJournal
 from goqueue.wire.peer_calls import PeerIdentity, PeerOperation
 
@@ -103,6 +106,7 @@ class Replicas:
         self._closing: dict[TopicPartition, asyncio.Task[None]] = {}
         self._fetchers: dict[NodeId, Fetcher] = {}
         self._feeds = Feeds(self, throttle=throttle)
+        self.repairs = Repairs(self, source, links, broker.disk)
         self._proposals = IsrProposals(source, propose, self.node, self._answered)
         self.topics = ClusterTopics(broker, source, self)
         self.heard = self._feeds.heard
@@ -124,6 +128,7 @@ class Replicas:
         await self.topics.settled()
         self._ticking = asyncio.get_running_loop().create_task(self._tick())
         self._look_at_everything()
+        self.repairs.start()
 
     async def stop(self) -> None:
         """Take no part any more; what is led here has to be given away before."""
@@ -132,6 +137,7 @@ class Replicas:
             await asyncio.gather(self._ticking, return_exceptions=True)
         await self.topics.stop()
         await self._proposals.stop()
+        await self.repairs.stop()
         await asyncio.gather(*(fetcher.stop() for fetcher in self._fetchers.values()))
         await self._feeds.stop()
         await asyncio.gather(*(group.close() for group in self._groups.values()))
@@ -140,7 +146,7 @@ class Replicas:
 
     def handlers(self) -> Mapping[PeerOperation, Handler]:
         """Return what answers the requests of peers."""
-        return {PeerOperation.REPLICA_FETCH: self._feeds.fetch}
+        return {PeerOperation.REPLICA_FETCH: self._feeds.fetch, **self.repairs.handlers()}
 
     async def settled(self) -> None:
         """Return when the broker has the topics of the image as it is now, and its roles."""
@@ -366,6 +372,10 @@ class Replicas:
         group = self._groups.get(place)
         if group is not None:
             group.answered(answer)
+
+    async def mend(self, key: LogKey, gap: Gap) -> Mending:
+        """Put good frames of another replica in the place of damaged ones."""
+        return await self.repairs.mend(key, gap)
 
     async def gain(self, place: TopicPartition) -> None:
         """Load the state that goes with a partition."""

@@ -136,7 +136,8 @@ class Compactor:
                         self._check(partition)
                         await partition.roll()
                     ratio = dirty_ratio(partition, with_active=dry_run)
-                    survey = await self._compact(partition, dry_run=dry_run)
+                    async with partition.rewriting:
+                        survey = await self._compact(partition, dry_run=dry_run)
                 except GoQueueError as failure:
                     error = failure.message
                     log.warning(
@@ -183,7 +184,6 @@ class Compactor:
             cancelled=partition.queue.never(),
         )
         self._at_work = compaction
-        partition.is_compacting = True
         try:
             survey = await self._elsewhere(compaction.survey)
             if not dry_run:
@@ -195,7 +195,6 @@ class Compactor:
             raise
         finally:
             self._at_work = None
-            partition.is_compacting = False
         return survey
 
     async def _rewrite(self, partition: Partition, compaction: Compaction) -> None:

@@ -15,6 +15,7 @@ from typing import Protocol, TypeVar
 
 from goqueue.base.errors import GoQueueError, NotLeaderError, StorageFailedError
 from goqueue.base.ids import Epoch, Offset
+from goqueue.storage.log_notes import Gap
 from goqueue.storage.partition_log import PartitionLog
 
 
@@ -23,6 +24,17 @@ class Role(Enum):
 
     LEADER = "leader"
     FOLLOWER = "follower"
+
+
+class Mending(Enum):
+    """What became of the attempt to get damaged messages from another replica."""
+
+    DONE = "done"
+    """They are here, in their place."""
+    LOST = "lost"
+    """No replica that could be asked has them."""
+    LATER = "later"
+    """A replica that has everything committed could not be asked."""
 
 
 class Led(Protocol):
@@ -77,6 +89,10 @@ class Replication(Protocol):
 
     def replicas_with(self, end_offset: Offset) -> int:
         """Return how many replicas have everything below an offset on their disks."""
+        ...
+
+    async def mend(self, gap: Gap) -> Mending:
+        """Put good frames of another replica in the place of damaged ones."""
         ...
 
 

@@ -4,7 +4,7 @@ A power cut takes the end of a log whose acks do not wait for the disk, and dama
 anywhere. What groups, schedules and jobs have of the lost messages is kept: groups, readers and
 checkpoints elsewhere remember offsets, and would all take new messages for old ones. So the log
 goes on behind everything that is remembered, and the offsets between are a gap like any other
-damage (ADR 0028).
+damage (ADR 0028). Where a log has replicas they are holes, which are copied like messages.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,6 +16,7 @@ from goqueue.observability.events import LogEvent
 from goqueue.observability.logging import get_logger
 from goqueue.runtime.dlq.dead_letter_index import DeadLetterIndex
 from goqueue.runtime.dlq.redrive import Redrives
+from goqueue.runtime.log.own_rows import append_holes
 from goqueue.runtime.log.partition import Partition
 from goqueue.runtime.log.topic import Topic
 from goqueue.runtime.queue.hosted_ledger import HostedLedger
@@ -65,7 +66,10 @@ def _skip(memory: Memory) -> None:
     own = memory.partition.log
     if memory.end_offset > own.end_offset:
         gap = Gap(own.end_offset, memory.end_offset)
-        own.skip_to(memory.end_offset)
+        if memory.partition.leadership.replication is None:
+            own.skip_to(memory.end_offset)
+        else:
+            append_holes(memory.partition, memory.end_offset)
         report_lost_tail(memory.partition, gap, memory.owner)
 
 

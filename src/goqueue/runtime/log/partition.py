@@ -26,6 +26,7 @@ from goqueue.observability.logging import get_logger
 from goqueue.observability.metrics import TopicMeter
 from goqueue.runtime.commit import Committer
 from goqueue.runtime.log.leadership import Leadership, Role
+from goqueue.runtime.log.partition_reads import read_piece
 from goqueue.runtime.log.partition_snapshots import PartitionSnapshots
 from goqueue.runtime.log.partition_state import recover_state
 from goqueue.runtime.machine import Waiters, unawaited
@@ -73,16 +74,25 @@ class Partition:
             disk, self._directory, self.log, queue, is_replicated=is_replicated
         )
         self.snapshots = PartitionSnapshots(disk, self._directory, self.ledger, queue)
+        if is_replicated:
+            self.snapshots.unknown = tuple(self.log.recovery.gaps)
         self.reader = LogReader(self.log)
         self.trace: PartitionTrace | None = None
         self.is_closed = False
         self.is_waited_for = True
         """Whether readers may wait here for news; not when the broker is about to stop."""
-        self.is_compacting = self._is_removed = False
+        self._is_removed = False
+        self.rewriting = asyncio.Lock()
+        """Guards the sealed segments: compaction and repair put others in their place."""
         self._seen_offset = Offset(0)
 
     def __repr__(self) -> str:
         return f"<Partition {self.name} {self.log.start_offset}..{self.log.end_offset}>"
+
+    @property
+    def is_compacting(self) -> bool:
+        """Whether sealed segments are being written anew, so that none may go meanwhile."""
+        return self.rewriting.locked()
 
     @property
     def stable_offset(self) -> Offset:
@@ -313,31 +323,12 @@ class Partition:
     ) -> Piece:
         """Return frames from an offset on; bytes that are not in memory are read in a thread.
 
-        A copy of the log also has the frames without messages that lie right at the offset.
+        A copy of the log also has the frames without messages that lie right at the offset. What
+        is damaged here is repaired first where another replica has it.
         """
-        location = self.reader.locate(offset, bytes_max=bytes_max)
-        chunk = location.file.read_cached(location.position, location.size)
-        while chunk is None:
-            loop = asyncio.get_running_loop()
-            chunk = await loop.run_in_executor(
-                None, location.file.read, location.position, location.size
-            )
-            # Retention may have deleted the segment meanwhile, or compaction replaced it.
-            self.check_offset(offset)
-            if not self.log.holds(location.segment):
-                location = self.reader.locate(offset, bytes_max=bytes_max)
-                chunk = location.file.read_cached(location.position, location.size)
-        known = len(self.log.recovery.gaps)
-        piece = self.reader.pick(
-            location, chunk, offset, end_offset=end_offset, bytes_max=bytes_max, is_copy=is_copy
+        return await read_piece(
+            self, offset, end_offset=end_offset, bytes_max=bytes_max, is_copy=is_copy
         )
-        if len(self.log.recovery.gaps) > known:
-            log.error(
-                LogEvent.MESSAGES_UNREADABLE,
-                partition=str(self.name),
-                offsets=[list(gap) for gap in piece.gaps],
-            )
-        return piece
 
     def find_time(self, timestamp_us: int) -> Offset | None:
         """Return the first visible offset at or after a time."""

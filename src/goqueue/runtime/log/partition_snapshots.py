@@ -26,6 +26,7 @@ from goqueue.runtime.queue.queue_snapshot import encode_queue
 from goqueue.runtime.queue.visibility import PartitionVisibility
 from goqueue.storage import queue_blocks
 from goqueue.storage.disk import Disk
+from goqueue.storage.log_notes import Gap
 from goqueue.storage.partition_log import PartitionLog
 from goqueue.storage.truncation import Cut
 
@@ -51,6 +52,9 @@ class PartitionSnapshots:
         self._queue_debt_bytes = 0
         self._queue_bytes = 0
         self._held: tuple[Offset, Callable[[], None]] | None = None
+        self.unknown: tuple[Gap, ...] = ()
+        """Damage that a start found behind the last snapshots: none is made before it is repaired
+        or known to be lost, because it would lack what these frames say."""
 
     def __repr__(self) -> str:
         return f"<PartitionSnapshots below {self._directory}, {self.frames_since} frames since>"
@@ -59,6 +63,8 @@ class PartitionSnapshots:
         self, end_offset: Offset, leadership: Leadership, *, is_compacting: bool
     ) -> Callable[[], None]:
         """Return what writes the snapshots that are due when a sync up to an offset is over."""
+        if self.unknown:
+            return _nothing
         if self._held is not None:
             return self._committed(leadership)
         if self.bytes_since < SNAPSHOT_EVERY_BYTES and self.frames_since < SNAPSHOT_EVERY_FRAMES:
@@ -73,6 +79,8 @@ class PartitionSnapshots:
         self, end_offset: Offset, leadership: Leadership, *, is_compacting: bool
     ) -> Callable[[], None]:
         """Return what writes the snapshots of a log that is closed, as far as it is committed."""
+        if self.unknown:
+            return _nothing
         if end_offset <= leadership.committed_offset:
             return self._take(end_offset, is_compacting=is_compacting, is_last=True)
         return self._committed(leadership)
@@ -109,6 +117,17 @@ class PartitionSnapshots:
         except (GoQueueError, OSError) as error:
             log.warning(LogEvent.SNAPSHOT_NOT_WRITTEN, partition=self._directory, error=str(error))
 
+    def now_known(self, gap: Gap) -> bool:
+        """Take note that damage is repaired, or lost for good; return whether it was unknown."""
+        left = tuple(
+            one
+            for one in self.unknown
+            if one.end_offset <= gap.start_offset or gap.end_offset <= one.start_offset
+        )
+        was_unknown = left != self.unknown
+        self.unknown = left
+        return was_unknown
+
     def drop_held(self) -> None:
         """Forget snapshots that wait until they are committed: they are out of date."""
         self._held = None
@@ -124,6 +143,7 @@ class PartitionSnapshots:
         drop_producers(disk, directory, known=known)
         queue_blocks.drop_unless(disk, directory, known=known)
         self._queue_bytes = 0
+        self.unknown = tuple(gap for gap in self.unknown if gap.end_offset <= end_offset)
         self.ledger, tx = recover_before(disk, directory, log_of, end_offset)
         return tx
 
@@ -134,6 +154,7 @@ class PartitionSnapshots:
         queue_blocks.drop_unless(self._disk, self._directory, known=range(0))
         self.bytes_since = self.frames_since = self._queue_bytes = 0
         self.ledger = ProducerLedger()
+        self.unknown = ()
 
     def drop_queue(self) -> None:
         """Have the queue index read off the log at the next start. Any thread."""

@@ -47,7 +47,8 @@ def recover_state(
     if max(ledger_from, queue_from) > log.end_offset:
         # Snapshots speak of messages that were durable, so these are lost (ADR 0028).
         log.skip_to(max(ledger_from, queue_from))
-    for header, frame in log.frames_from(Offset(min(ledger_from, queue_from))):
+    begin = Offset(min(ledger_from, queue_from))
+    for header, frame in log.frames_from(begin, reports_gaps=is_replicated):
         if header.offset >= ledger_from:
             event = appended(header, frame)
             if event is not None:

@@ -50,7 +50,7 @@ class Replica:
         # No await from here on. While a segment was begun, another node may have become leader.
         self._check(epoch)
         self._partition.log.append_stored(frames, spans)
-        self._note(frames, spans)
+        self.note(frames, spans)
         self._partition.note_appended(len(frames), len(spans))
         if self._partition.settings.is_fsync:
             self._partition.sync_soon()
@@ -162,8 +162,8 @@ class Replica:
         if segment_base == log.end_offset and log.segments[-1].base_offset != segment_base:
             await partition.roll()
 
-    def _note(self, frames: memoryview, spans: list[Span]) -> None:
-        """Bring what is known beside the log up to date."""
+    def note(self, frames: memoryview, spans: list[Span]) -> None:
+        """Bring what is known beside the log up to date with frames that came into it."""
         partition = self._partition
         for span in spans:
             header, frame = span.header, frames[span.start : span.end]
