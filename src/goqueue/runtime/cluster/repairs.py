@@ -26,7 +26,6 @@ from goqueue.runtime.cluster.links import Handler, Links, PeerReply
 from goqueue.runtime.cluster.replica_group import ReplicaGroup
 from goqueue.runtime.log.leadership import Mending
 from goqueue.runtime.log.mending import Mended, SegmentMender
-from goqueue.runtime.log.partition_reads import read_stored
 from goqueue.runtime.log.replica import check_stored
 from goqueue.storage.disk import Disk
 from goqueue.storage.log_notes import Gap
@@ -309,13 +308,12 @@ class Repairs:
         end = one.own.epochs.agreed_end(starts, start_offset=start, end_offset=end)
         if end <= start:
             return b""
-        piece = await read_stored(
-            partition,
+        piece = await partition.read(
             start,
             end_offset=end,
             bytes_max=min(call.bytes_max, REPAIR_BYTES_MAX),
             is_copy=True,
-            check=partition.check_open,
+            is_own=False,
         )
         nothing = type(partition.queue.empty)()
         return cut_to(piece.frames, start_offset=start, end_offset=end, empty=nothing)

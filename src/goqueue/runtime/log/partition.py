@@ -34,7 +34,7 @@ from goqueue.runtime.queue.visibility import PartitionVisibility
 from goqueue.runtime.tracing.partition_trace import PartitionTrace, Traced
 from goqueue.storage.disk import Disk
 from goqueue.storage.log_commit import Commit
-from goqueue.storage.log_reader import LogReader, Piece
+from goqueue.storage.log_reader import LogReader
 from goqueue.storage.partition_log import PartitionLog
 
 log = get_logger("goqueue.partition")
@@ -318,17 +318,7 @@ class Partition:
                 f"{self.name}: offset {offset} is not between {start} (earliest) and {end} (latest)"
             )
 
-    async def read(
-        self, offset: Offset, *, end_offset: Offset, bytes_max: int, is_copy: bool = False
-    ) -> Piece:
-        """Return frames from an offset on; bytes that are not in memory are read in a thread.
-
-        A copy of the log also has the frames without messages that lie right at the offset. What
-        is damaged here is repaired first where another replica has it.
-        """
-        return await read_piece(
-            self, offset, end_offset=end_offset, bytes_max=bytes_max, is_copy=is_copy
-        )
+    read = read_piece
 
     def find_time(self, timestamp_us: int) -> Offset | None:
         """Return the first visible offset at or after a time."""
