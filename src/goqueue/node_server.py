@@ -130,15 +130,25 @@ class NodeServer(Server):
         try:
             self.node.open()
             await self._cluster.listen()
+            self._wait_visibly()
+            await self._listen()
             await self._find_cluster()
         except BaseException:
             await self._abandon()
             raise
         await self._open_broker()
-        await self._listen()
+        self.service.gate.serve()
         self.broker.metrics.collect_from(lambda: cluster_metrics(self.node))
         self._views.start()
         self.node.serve()
+
+    def _wait_visibly(self) -> None:
+        """Answer clients that ask before this node serves: what it waits for, and to come again."""
+        peers = ", ".join(sorted(self.node.config.peers)) or "none"
+        self.service.gate.wait(
+            f"the node {self.node.node} waits for its cluster, or opens what that says;"
+            f" its peers: {peers}"
+        )
 
     async def _open_broker(self) -> None:
         """Open what the image says, before this node is given anything to lead."""

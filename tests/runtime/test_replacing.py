@@ -289,7 +289,7 @@ def test_what_was_cut_short_by_an_unload_is_seen_to() -> None:
         where = rig.broker.state.partition_of("t")
         await rig.broker.coordinators.unload(STATE_TOPIC, where)
         await rig.broker.coordinators.load(STATE_TOPIC, where)
-        await asyncio.wait(rig.broker.delays.resolving)
+        await asyncio.wait(rig.broker.delays.resolving.tasks.values())
 
         assert await delivered(rig) == [b"a"]
         await rig.stop()

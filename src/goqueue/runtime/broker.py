@@ -277,7 +277,7 @@ class Broker(Producers):
         await self._found_groups.stop()
         await self.transactions.stop()
         self.consume.ledgers.stop()
-        self.delays.timer.stop()
+        self.delays.stop()
         if self._maintenance is not None:
             await self._maintenance.stop()
         await self.tracing.stop()

@@ -9,13 +9,16 @@ from typing import Final
 
 from goqueue.base.caller import Caller
 from goqueue.base.deeds import Deed
-from goqueue.base.errors import ForbiddenError
+from goqueue.base.errors import ForbiddenError, LeaderNotAvailableError
 from goqueue.base.grant import Grant
 from goqueue.base.limits import SUBJECT_CHARACTERS_MAX
 from goqueue.service.policy import LoopbackPolicy, Policy
 
 GRANTS_MAX: Final = 256
 """A session remembers so many grants; then it forgets all, and memory stays bounded."""
+
+PROBES: Final = frozenset({Deed.GREET, Deed.PING, Deed.PROBE_HEALTH})
+"""What a node answers that does not serve yet."""
 
 _NAMES_CHARACTERS_MAX: Final = SUBJECT_CHARACTERS_MAX
 """Grants with longer names are not remembered; nothing that exists has such a name."""
@@ -28,6 +31,8 @@ class Gate:
         self._policy = policy or LoopbackPolicy()
         self.epoch = 0
         """Incremented by each change of policy; grants of earlier epochs are void."""
+        self.waits_for = ""
+        """What a node waits for that does not serve yet; only probes are admitted meanwhile."""
 
     def __repr__(self) -> str:
         return f"<Gate with {type(self._policy).__name__}, epoch {self.epoch}>"
@@ -37,12 +42,24 @@ class Gate:
         self._policy = policy
         self.epoch += 1
 
+    def wait(self, reason: str) -> None:
+        """Admit probes only, until ``serve``: others are asked to come again."""
+        self.waits_for = reason
+        self.epoch += 1
+
+    def serve(self) -> None:
+        """Admit what the policy allows."""
+        self.waits_for = ""
+        self.epoch += 1
+
     def admit(self, caller: Caller, deed: Deed, names: tuple[str, ...] = ()) -> Grant:
         """Return the proof that a caller may do this, or raise a ForbiddenError."""
         if not self._policy.allows(caller, deed, names):
             # Whether such a thing exists is not told.
             about = "".join(f" {name!a}" for name in names)
             raise ForbiddenError(f"{deed.value} is not permitted: it needs {deed.need}{about}")
+        if self.waits_for and deed not in PROBES:
+            raise LeaderNotAvailableError(self.waits_for)
         return Grant(caller, deed, names, self.epoch)
 
     def name(self, grant: Grant, *names: str) -> Grant:

@@ -15,6 +15,7 @@ from goqueue.observability.checkout import checkout_commit
 from goqueue.observability.exposition import Exposition
 from goqueue.observability.metrics import CONTENT_TYPE
 from goqueue.runtime.broker import Broker
+from goqueue.service.gate import Gate
 from goqueue.service.verb import verb
 from goqueue.wire import calls
 from goqueue.wire.http.health import BrokerSummary, Check, CheckStatus, Health, Version
@@ -29,8 +30,9 @@ _Finding = tuple[CheckStatus, str]
 class Status:
     """What can be asked about the broker itself."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, gate: Gate) -> None:
         self._broker = broker
+        self._gate = gate
         self._exposition = Exposition(broker.metrics, broker.consume.look_at_ages)
 
     @verb(Deed.GREET)
@@ -65,7 +67,19 @@ class Status:
         return Health(
             status=status,
             timestamp=format_time_us(self._broker.clock.now_us()),
-            uptime=uptime_of(self._broker),
+            uptime=self._uptime(),
+            message=message if status != "pass" else None,
+        )
+
+    @verb(Deed.PROBE_HEALTH)
+    def live(self) -> Health:
+        """Return True if the process is worth keeping: also one that waits for its cluster."""
+        waits_for = self._gate.waits_for
+        status, message = self._check_broker()
+        return Health(
+            status="pass" if waits_for else status,
+            timestamp=format_time_us(self._broker.clock.now_us()),
+            uptime=self._uptime(),
             message=message if status != "pass" else None,
         )
 
@@ -73,15 +87,18 @@ class Status:
     def ready(self, *, is_verbose: bool) -> Health:
         """Return True if requests should be sent here."""
         checks = {"broker": _timed(self._check_broker), "storage": _timed(self._check_storage)}
+        if self._broker.topology is not None:
+            checks["cluster"] = _timed(self._check_cluster)
         statuses = {check.status for check in checks.values()}
         status: CheckStatus = "pass"
         if statuses != {"pass"}:
             status = "fail" if "fail" in statuses else "warn"
-        messages = "; ".join(one.message for one in checks.values() if one.status != "pass")
+        failures = [one.message for one in checks.values() if one.status != "pass"]
+        messages = "; ".join(dict.fromkeys(failures))
         return Health(
             status=status,
             timestamp=format_time_us(self._broker.clock.now_us()),
-            uptime=uptime_of(self._broker),
+            uptime=self._uptime(),
             message=messages or None,
             checks=checks if is_verbose else None,
             broker=self._summary() if is_verbose else None,
@@ -104,7 +121,21 @@ class Status:
             raise ShuttingDownError("the broker is stopping")
         return await self._exposition.text()
 
+    def _uptime(self) -> str:
+        return format_duration_ms(0) if self._gate.waits_for else uptime_of(self._broker)
+
+    def _check_cluster(self) -> _Finding:
+        topology = self._broker.topology
+        assert topology is not None, "a node of a cluster"
+        try:
+            topology.check_live()
+        except GoQueueError as error:
+            return "fail", self._gate.waits_for or error.message
+        return "pass", f"{len(topology.nodes)} nodes are alive"
+
     def _check_broker(self) -> _Finding:
+        if self._gate.waits_for:
+            return "fail", self._gate.waits_for
         if not self._broker.is_ready:
             return "fail", "the broker does not serve"
         return "pass", f"{len(self._broker.topics)} topics are served"

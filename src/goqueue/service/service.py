@@ -74,7 +74,7 @@ class Service:
         self.schedules = Schedules(broker)
         self.schemas = Schemas(broker)
         self.stats = Statistics(broker)
-        self.status = Status(broker)
+        self.status = Status(broker, self.gate)
         self.topics = Topics(broker)
         self.traces = Traces(broker)
         self.tx = Transactions(broker, self.gate)

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
+from goqueue.base.errors import GoQueueError
 from goqueue.base.ids import Offset
 from goqueue.core.record.check import CheckedFrame
 from goqueue.core.record.queue_rows import Conflict
@@ -43,6 +44,10 @@ class DelayNames(Protocol[T_contra]):
 
     async def finish(self, held: Iterable[Waiting]) -> None:
         """Cancel messages whose places were taken, durably."""
+        ...
+
+    def finish_later(self, held: Iterable[Waiting]) -> None:
+        """Find out what became of a replacement, and end it, as soon as that can be written."""
         ...
 
 
@@ -150,5 +155,13 @@ async def replace(
 
 
 async def _finish(names: DelayNames[T_contra], held: Sequence[Waiting], target: Partition) -> None:
-    await target.committed()
-    await names.finish(held)
+    try:
+        await target.committed()
+    except BaseException:
+        names.finish_later(held)
+        raise
+    try:
+        await names.finish(held)
+    except GoQueueError:
+        # The new messages are committed and the held ones are not delivered: that is the outcome.
+        names.finish_later(held)

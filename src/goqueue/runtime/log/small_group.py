@@ -14,10 +14,14 @@ from goqueue.base.grant import Grant
 from goqueue.base.ids import Offset
 from goqueue.core.record.check import CheckedFrame
 from goqueue.core.record.stamp import NO_STAMP
+from goqueue.observability.events import LogEvent
+from goqueue.observability.logging import get_logger
 from goqueue.runtime.log.acks import counted
 from goqueue.runtime.log.partition import Partition
 from goqueue.runtime.log.published import Published, trace_published
 from goqueue.runtime.log.ticket import NO_TICKET
+
+log = get_logger("goqueue.broker")
 
 if TYPE_CHECKING:
     from goqueue.runtime.log.topic import Topic
@@ -69,6 +73,8 @@ class SmallGroup:
         self._appended: list[tuple[SmallPart, Published]] = []
         self._unwritten: list[SmallPart] = []
         self._producers: set[int] = set()
+        self._refused: dict[int, SmallPart] = {}
+        """Parts that were answered with an error, by the identities of their objects."""
         self._unwritable: GoQueueError | None = None
         """Why nothing can be appended."""
 
@@ -77,6 +83,15 @@ class SmallGroup:
 
     def publish(self, parts: Sequence[SmallPart]) -> None:
         """Judge, append and sync; each part hears of its outcome."""
+        try:
+            self._publish(parts)
+        except Exception as error:
+            # A bug must not leave a publisher to its deadline.
+            log.exception(LogEvent.REQUEST_CRASHED, partition=str(self._target.name))
+            self._appended.clear()
+            self._fail([one for one in parts if id(one) not in self._refused], crash_of(error))
+
+    def _publish(self, parts: Sequence[SmallPart]) -> None:
         try:
             self._target.check_writable()
         except GoQueueError as error:
@@ -172,19 +187,42 @@ class SmallGroup:
             # Every request is answered: its connection waits for that before it closes.
             self._fail_all(error if isinstance(error, GoQueueError) else GoQueueError(str(error)))
             return
+        appended, self._appended = self._appended, []
+        try:
+            self._answer(appended)
+        except Exception as crash:
+            log.exception(LogEvent.REQUEST_CRASHED, partition=str(self._target.name))
+            self._fail([part for part, _ in appended], crash_of(crash))
+
+    def _answer(self, appended: list[tuple[SmallPart, Published]]) -> None:
+        """Answer parts that are durable; those that are answered leave the list."""
         topic, target = self._topic, self._target
         durability = topic.settings.ack_durability
         is_single = target.leadership.replication is None
-        topic.meter.publish_seconds.observe(time.perf_counter() - self._started, self._requests)
-        for part, published in self._appended:
+        requests = sum([part.is_first for part, _ in appended])
+        topic.meter.publish_seconds.observe(time.perf_counter() - self._started, requests)
+        appended.reverse()
+        while appended:
+            part, published = appended[-1]
             if published.traced is not None:
                 trace_published(target.trace, published, self._received_us, durability)
-            part.done(published if is_single else counted(topic.partitions, published))
+            outcome = published if is_single else counted(topic.partitions, published)
+            appended.pop()
+            part.done(outcome)
 
     def _fail_all(self, error: GoQueueError) -> None:
-        for part, _ in self._appended:
+        self._fail([part for part, _ in self._appended], error)
+
+    def _fail(self, parts: Sequence[SmallPart], error: GoQueueError) -> None:
+        for part in parts:
             self._refuse(part, error)
 
     def _refuse(self, part: SmallPart, error: GoQueueError) -> None:
+        self._refused[id(part)] = part
         self._topic.note_failed(error)
         part.done(error)
+
+
+def crash_of(error: Exception) -> GoQueueError:
+    """Return what a publisher is answered where something went wrong that is not foreseen."""
+    return GoQueueError(f"internal error: {type(error).__name__}")

@@ -22,14 +22,26 @@ from goqueue.base.units import KiB
 from goqueue.core.record.check import CheckedFrame, check_frames
 from goqueue.core.record.single_row import check_single_row, check_single_rows
 from goqueue.core.topics.settings import TopicSettings
+from goqueue.observability.events import LogEvent
+from goqueue.observability.logging import get_logger
 from goqueue.runtime.log.delay_names import conflicts_of
 from goqueue.runtime.log.partition import Partition
 from goqueue.runtime.log.published import Published
-from goqueue.runtime.log.small_group import AllDone, Done, Outcome, SmallGroup, SmallPart, Whole
+from goqueue.runtime.log.small_group import (
+    AllDone,
+    Done,
+    Outcome,
+    SmallGroup,
+    SmallPart,
+    Whole,
+    crash_of,
+)
 from goqueue.runtime.log.ticket import NO_TICKET
 
 if TYPE_CHECKING:
     from goqueue.runtime.log.topic import Topic
+
+log = get_logger("goqueue.broker")
 
 PARTS_BYTES_MAX: Final = 64 * KiB
 """Requests of several parts that have more bytes are batches, which gain nothing here."""
@@ -250,7 +262,13 @@ class SmallRequests:
     def _append_waiting(self, partition: int) -> None:
         """Append what came for a partition, and have it synced."""
         waiting = self._waiting.pop(partition)
-        target = self._target(partition)
+        try:
+            target = self._target(partition)
+        except Exception as error:
+            log.exception(LogEvent.REQUEST_CRASHED, topic=self._topic.record.name)
+            for part in waiting:
+                part.done(crash_of(error))
+            return
         size = sum([len(frame.frame) for part in waiting for frame in part.frames])
         if target is None or target.rolling is not None or not target.log.fits(size):
             # Something has changed, or the segment is full: each goes the general way.
@@ -269,6 +287,10 @@ class SmallRequests:
             outcome = await self._topic.publish(part.grant, partition, frames)
         except GoQueueError as error:
             outcome = error
+        except Exception as error:
+            # A bug must not leave a publisher to its deadline.
+            log.exception(LogEvent.REQUEST_CRASHED, topic=self._topic.record.name)
+            outcome = crash_of(error)
         part.done(outcome)
 
 

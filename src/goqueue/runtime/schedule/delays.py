@@ -11,7 +11,10 @@ from typing import Final
 import msgspec
 from pyroaring import BitMap64
 
-from goqueue.base.errors import DelayedNotFoundError, GoQueueError, InvalidRequestError
+from goqueue.base.errors import (
+    DelayedNotFoundError,
+    InvalidRequestError,
+)
 from goqueue.base.ids import Offset, PartitionId, TopicName, TopicPartition
 from goqueue.base.limits import DELAY_MS_MAX, DELAYED_PAGE_MAX
 from goqueue.base.units import format_duration_ms
@@ -21,7 +24,6 @@ from goqueue.core.offset_sets import each
 from goqueue.core.record.message import Message
 from goqueue.core.record.queue_rows import DELAY_ID, rows_of_frame
 from goqueue.core.schedule import schedule
-from goqueue.observability.events import LogEvent
 from goqueue.observability.logging import get_logger
 from goqueue.runtime.clock import Clock
 from goqueue.runtime.led_partitions import led_partitions
@@ -37,6 +39,7 @@ from goqueue.runtime.machine import (
 )
 from goqueue.runtime.schedule.previews import read_from, read_messages
 from goqueue.runtime.schedule.replacing import DelayReplacements
+from goqueue.runtime.schedule.resolving import Resolving
 from goqueue.runtime.schedule.timer import DueTimer
 
 KEY_PREFIX: Final = "delay/"
@@ -79,8 +82,7 @@ class Delays:
         self._clock = clock
         self.timer = DueTimer(clock)
         self.replacing = DelayReplacements(state, self._host)
-        self.resolving: set[asyncio.Task[None]] = set()
-        """What looks for replacements that an unload cut short."""
+        self.resolving = Resolving(topics, self.replacing)
         self._is_released = False
 
     # Life.
@@ -117,19 +119,12 @@ class Delays:
         """Begin to see to replacements of the topics of a part that was loaded again."""
         held = [one for one in self._partitions_in(part) if one.queue.schedule.held]
         for name in dict.fromkeys([one.name.topic for one in held]):
-            topic = self._topics.get(name)
-            if topic is not None:
-                task = asyncio.get_running_loop().create_task(self._resolve(topic))
-                self.resolving.add(task)
-                task.add_done_callback(self.resolving.discard)
+            self.resolving.begin(name)
 
-    async def _resolve(self, topic: Topic) -> None:
-        """See to replacements that were cut short by an unload, behind those under way."""
-        try:
-            async with topic.turn:
-                await self.replacing.resolve(topic)
-        except GoQueueError as error:
-            log.warning(LogEvent.REPLACEMENT_NOT_SETTLED, error=error.message)
+    def stop(self) -> None:
+        """Let nothing become due; what was cut short is seen to at the next start."""
+        self.timer.stop()
+        self.resolving.stop()
 
     def unload(self, part: StatePart) -> None:
         """Let nothing become due and nobody change a delay, in topics of a part."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from goqueue.base.errors import DelayedNotFoundError, GoQueueError, InvalidRequestError
-from goqueue.base.ids import Offset
+from goqueue.base.ids import Offset, TopicName
 from goqueue.base.limits import DELAYED_PAGE_MAX
 from goqueue.core.record.queue_rows import DELAY_ID, ON_CONFLICT, REPLACE
 from goqueue.core.schedule import schedule
@@ -40,6 +40,8 @@ class DelayReplacements:
         self._host_of = host_of
         self._unsettled: dict[Waiting, Sequence[schedule.Event]] = {}
         """What was released and is not known to be durable, with what is still to be written."""
+        self.on_unfinished: Callable[[TopicName], None] = _nothing
+        """Is told of topics with replacements that could not be ended."""
 
     async def find(self, topic: Topic, name: bytes, target: Partition) -> list[Waiting]:
         """Return the messages of a topic that wait under a name, and that ``target`` may replace.
@@ -135,6 +137,11 @@ class DelayReplacements:
             self._cancel(one)
         await self._durable(gone)
 
+    def finish_later(self, held: Iterable[Waiting]) -> None:
+        """Find out what became of a replacement, and end it, as soon as that can be written."""
+        for name in dict.fromkeys([one.partition.name.topic for one in held]):
+            self.on_unfinished(name)
+
     def _cancel(self, one: Waiting) -> None:
         partition = one.partition
         decision = partition.queue.schedule.replace([one.offset])
@@ -176,3 +183,7 @@ class DelayReplacements:
                 break
             offset = page.next_offset
         return False
+
+
+def _nothing(_: TopicName) -> None:
+    """Do nothing."""

@@ -52,8 +52,8 @@ class HealthRoutes:
         return _verdict(self._status.alive(call.grant))
 
     async def livez(self, call: Call) -> Response:
-        """Return True if the process is worth keeping."""
-        return _verdict(self._status.alive(call.grant))
+        """Return True if the process is worth keeping, also while it waits for its cluster."""
+        return _verdict(self._status.live(call.grant))
 
     async def readyz(self, call: Call) -> Response:
         """Return True if requests should be sent here; fails while nothing can be published."""
