@@ -5,6 +5,7 @@ import os
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
+from typing import Final
 
 from goqueue.base.errors import ShuttingDownError
 from goqueue.base.ids import NodeId
@@ -31,6 +32,8 @@ from goqueue.transport.cluster.http_port import PortRequest
 from goqueue.transport.cluster.server import ClusterServer
 from goqueue.transport.native.dispatch import Dispatch
 
+BOOT_ID_PATH: Final = Path("/proc/sys/kernel/random/boot_id")
+
 
 def node_config(config: BrokerConfig) -> NodeConfig:
     """Return what a node is told, from the settings of its broker."""
@@ -52,7 +55,16 @@ def node_config(config: BrokerConfig) -> NodeConfig:
         rack=config.cluster_rack,
         version=version("goqueue"),
         key=read_key(config),
+        boot_id=_boot_id(),
     )
+
+
+def _boot_id() -> str:
+    """Return which run of the system this is, or nothing where it does not say."""
+    try:
+        return BOOT_ID_PATH.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
 
 
 def _maker(config: BrokerConfig) -> ConsensusMaker | None:

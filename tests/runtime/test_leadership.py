@@ -10,6 +10,7 @@ from goqueue.core.record.check import check_frames
 from goqueue.core.record.message import Draft
 from goqueue.core.record.repack import frame_drafts
 from goqueue.core.record.stamp import NO_STAMP, ProducerStamp
+from goqueue.core.replication.epochs import EpochHistory
 from goqueue.runtime.log.leadership import Mending, Role
 from goqueue.runtime.log.partition import Partition
 from goqueue.runtime.log.published import Published
@@ -42,6 +43,11 @@ class Replicas:
 
     def replicas_with(self, end_offset: Offset) -> int:
         return 1 + (end_offset <= self.high_watermark)
+
+    @property
+    def epochs(self) -> EpochHistory:
+        """Know of none."""
+        return EpochHistory()
 
     async def mend(self, gap: Gap) -> Mending:
         """Have nothing of what is damaged."""

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 
 from goqueue.base.ids import LeaderEpoch, NodeId, Offset, TopicName, TopicPartition
+from goqueue.core.replication.epochs import EpochHistory
 from goqueue.runtime.log.leadership import Mending
 from goqueue.runtime.topology import IdBlock, NodePlace, PartitionLeader
 from goqueue.storage.log_notes import Gap
@@ -35,6 +36,11 @@ class Copied:
     def replicas_with(self, end_offset: Offset) -> int:
         assert end_offset >= 0
         return 1
+
+    @property
+    def epochs(self) -> EpochHistory:
+        """Know of none."""
+        return EpochHistory()
 
     async def mend(self, gap: Gap) -> Mending:
         """Have nothing of what is damaged."""

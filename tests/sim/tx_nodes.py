@@ -17,6 +17,7 @@ from goqueue.base.errors import (
 from goqueue.base.ids import LeaderEpoch, NodeId, Offset, TopicPartition
 from goqueue.core.cluster import commands
 from goqueue.core.cluster.blocks import allocate
+from goqueue.core.replication.epochs import EpochHistory
 from goqueue.runtime import broker as broker_module
 from goqueue.runtime.broker import Broker
 from goqueue.runtime.broker_life import open_all
@@ -61,6 +62,11 @@ class HighWatermark:
     def replicas_with(self, end_offset: Offset) -> int:
         """Count nothing."""
         return int(end_offset >= 0)
+
+    @property
+    def epochs(self) -> EpochHistory:
+        """Know of none."""
+        return EpochHistory()
 
     async def mend(self, gap: Gap) -> Mending:
         """Have nothing of what is damaged."""

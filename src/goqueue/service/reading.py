@@ -7,6 +7,7 @@ from goqueue.base.errors import GoQueueError
 from goqueue.base.grant import Grant
 from goqueue.base.ids import Offset
 from goqueue.base.units import MiB
+from goqueue.core.replication.epochs import NO_EPOCH
 from goqueue.runtime.broker import Broker
 from goqueue.runtime.log import fetch
 from goqueue.runtime.log.isolation import Isolation
@@ -35,7 +36,10 @@ class Reading:
         topic = self._broker.topic(call.topic)
         parts = [
             fetch.FetchPart(
-                partition=part.partition, offset=part.offset, end_offset=part.end_offset
+                partition=part.partition,
+                offset=part.offset,
+                end_offset=part.end_offset,
+                epoch=part.epoch,
             )
             for part in call.parts
         ]
@@ -107,6 +111,8 @@ def _fetched(outcome: fetch.Fetched) -> list[calls.FetchedPart]:
                 *ends,
                 [(gap.start_offset, gap.end_offset) for gap in outcome.gaps],
                 hidden=[(gap.start_offset, gap.end_offset) for gap in outcome.hidden],
+                epoch=outcome.epoch,
+                taken_back=outcome.taken_back and (*outcome.taken_back,),
             )
         ]
     places = [(found, found.extent, found.extent.file.handle) for found in outcome.extents]
@@ -118,6 +124,7 @@ def _fetched(outcome: fetch.Fetched) -> list[calls.FetchedPart]:
             *ends,
             place=calls.Place(os.getpid(), *handle, extent.position),
             aborted=[(gap.start_offset, gap.end_offset) for gap in found.aborted],
+            epoch=outcome.epoch if extent.next_offset == outcome.next_offset else NO_EPOCH,
         )
         for found, extent, handle in places
         if handle is not None

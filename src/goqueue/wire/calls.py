@@ -28,6 +28,7 @@ Name = Annotated[str, msgspec.Meta(max_length=NAME_CHARACTERS_MAX)]
 Text = Annotated[str, msgspec.Meta(max_length=1_000)]
 Natural = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
 Number = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
+NumberOrNone = Annotated[int, msgspec.Meta(ge=-1, lt=2**31)]
 Nodes = Annotated[list[Name], msgspec.Meta(max_length=REPLICAS_MAX)]
 
 
@@ -263,6 +264,8 @@ class FetchPart(Call, frozen=True):
     partition: Number
     offset: Natural
     end_offset: Natural | None = None
+    epoch: NumberOrNone = -1
+    """The epoch of the message before the offset, as an earlier reply said; -1 if not known."""
 
 
 class Fetch(Call, frozen=True):
@@ -305,6 +308,10 @@ class FetchedPart(Call, frozen=True):
     hidden: list[tuple[int, int]] = []
     place: Place | None = None
     aborted: list[tuple[int, int]] = []
+    epoch: int = -1
+    """The leader epoch of the message before ``next_offset``; -1 without replicas."""
+    taken_back: tuple[int, int] | None = None
+    """Messages that the reader has seen and the log does not have any more."""
 
 
 class Fetched(Call, frozen=True):

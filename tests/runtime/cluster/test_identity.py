@@ -86,3 +86,17 @@ def test_a_damaged_file_is_refused(position: int) -> None:
 
     with pytest.raises(StorageFailedError, match="cluster/identity is damaged"):
         Identity(disk.reopen(), "a")
+
+
+def test_a_process_that_was_killed_lost_nothing_while_the_machine_runs() -> None:
+    """The system still has what it wrote; after a crash of the machine it may not."""
+    disk = MemoryDisk()
+    assert Identity(disk, "a", boot_id="one").was_clean
+    disk = disk.kill()
+    assert Identity(disk, "a", boot_id="one").was_clean
+    disk = disk.crash()
+    assert not Identity(disk, "a", boot_id="two").was_clean
+    disk = disk.kill()
+    assert not Identity(disk, "a").was_clean
+    disk = disk.kill()
+    assert not Identity(disk, "a").was_clean

@@ -1,6 +1,7 @@
 """What becomes of replicated partitions when disks fail, retention passes and topics change."""
 
 import asyncio
+import time
 
 import pytest
 
@@ -10,8 +11,11 @@ from goqueue.base.errors import (
     NotLeaderError,
     TopicNotFoundError,
 )
+from goqueue.base.ids import PartitionId
 from goqueue.config.model import BrokerConfig
 from goqueue.core.cluster.commands import AddPartitions, ConfigureTopic, DeleteTopic
+from goqueue.core.record.message import Draft
+from goqueue.core.record.repack import frame_drafts
 from goqueue.core.replication.replica import STATE_LOG
 from goqueue.runtime.broker import Broker
 from goqueue.runtime.log.leadership import Role
@@ -29,6 +33,7 @@ from tests.runtime.cluster.replica_steps import (
     values_at,
     whole,
 )
+from tests.runtime.grants import PUBLISHING
 from tests.sim.cluster_clients import log_bytes, place_of
 from tests.sim.cluster_nodes import SimCluster, SimNode, run_cluster
 
@@ -358,5 +363,44 @@ def test_a_state_log_is_replicated_with_its_partition() -> None:
         state = state_of(second)
         assert state.leadership.role is Role.LEADER
         await cluster.until(lambda: state.committed_offset == 1)
+
+    run_cluster(scenario)
+
+
+# Logs that lose what was acknowledged.
+
+
+def test_a_log_that_came_back_shorter_goes_on_behind_what_its_state_knows() -> None:
+    """All nodes lose power with an ``os`` topic; new messages are not taken for lost ones."""
+
+    async def scenario(cluster: SimCluster) -> None:
+        leader = await whole(cluster, durability="os")
+        for number in range(3):
+            await publish_once(cluster, b"%d" % number)
+        hour_us = time.time_ns() // 1_000 + 3_600_000_000
+        draft = Draft(value=b"later", timestamp_us=time.time_ns() // 1_000, deliver_at_us=hour_us)
+
+        async def cancel() -> None:
+            frames = memoryview(frame_drafts([draft]))
+            await leader.broker.topic("orders").publish(PUBLISHING, PartitionId(0), frames)
+            await leader.broker.delays.cancel("orders", 0, 3)
+
+        await leader.run(cancel())
+        # State waits for disks, messages of this topic do not.
+        await cluster.advance_ms(1_000)
+        for node in cluster.nodes.values():
+            node.cut_power()
+        for node in cluster.nodes.values():
+            node.disk.make_directory("logs/orders/0")
+            node.begin()
+        await cluster.until(cluster.is_whole)
+        leader = cluster.leader("orders")
+        published = await publish_once(cluster, b"new")
+        assert published.base_offset >= 4
+        await cluster.until(lambda: end_at(cluster, leader, published.base_offset + 1))
+        assert (await values_at(leader))[-1] == b"new"
+        nodes, end = cluster.nodes.values(), published.base_offset + 1
+        await cluster.until(lambda: all(end_at(cluster, node, end) for node in nodes))
+        assert len({log_bytes(cluster, node, PLACE) for node in nodes}) == 1
 
     run_cluster(scenario)

@@ -29,6 +29,11 @@ IN_PLACE_BYTES: Final = 32 * MiB
 FOLLOW_WAIT_MS: Final = 1_000
 
 
+UNKNOWN: Final = -1
+TAKEN_BACK: Final = (
+    "were read and are lost: a leader was elected that did not have them (unclean election)"
+)
+
 READ_COMMITTED: Final = "read_committed"
 READ_UNCOMMITTED: Final = "read_uncommitted"
 
@@ -108,6 +113,9 @@ class Fetching:
         self._options = options
         self._next: dict[int, int] = {}
         self._asked: dict[int, int] = {}
+        self._epochs: dict[int, int] = {}
+        """The leader epoch of the last message that was taken of each partition, where known."""
+        self._asked_epochs: dict[int, int] = {}
         self._end: dict[int, int | None] = {}
         self.in_place = False
         """Whether the broker may say where frames lie instead of sending them."""
@@ -161,7 +169,7 @@ class Fetching:
 
     def request(self) -> calls.Fetch:
         """Return the next request: every partition that is not at its end."""
-        self._asked = dict(self._next)
+        self._asked, self._asked_epochs = dict(self._next), dict(self._epochs)
         request = self._request(self._open_partitions(self._asked))
         assert request is not None, "not over"
         return request
@@ -174,6 +182,7 @@ class Fetching:
     def request_of(self, partitions: Collection[int]) -> calls.Fetch:
         """Return the next request for some partitions that are not at their end."""
         self._asked |= {partition: self._next[partition] for partition in partitions}
+        self._asked_epochs |= {one: self._epochs.get(one, UNKNOWN) for one in partitions}
         chosen = [one for one in self.open_partitions if one in partitions]
         request = self._request(chosen)
         assert request is not None, "not over"
@@ -188,6 +197,7 @@ class Fetching:
         if any(part.failure is not None for part in parts):
             return None
         self._asked.update((part.partition, part.next_offset) for part in parts)
+        self._asked_epochs.update((part.partition, part.epoch) for part in parts)
         return self._request(self._open_partitions(self._asked))
 
     def _request(self, partitions: list[int]) -> calls.Fetch | None:
@@ -201,7 +211,10 @@ class Fetching:
             self._topic,
             IN_PLACE_BYTES if self.in_place else FETCH_BYTES,
             FOLLOW_WAIT_MS if self._options.follow else 0,
-            [calls.FetchPart(p, self._asked[p], self._end[p]) for p in partitions],
+            [
+                calls.FetchPart(p, self._asked[p], self._end[p], self._asked_epochs.get(p, UNKNOWN))
+                for p in partitions
+            ],
             self._options.delayed == "show",
             self._options.is_committed,
             FETCH_BYTES if self.in_place else 0,
@@ -248,10 +261,15 @@ class Fetching:
         end = self._end[part.partition]
         if part.failure is not None:
             self._next[part.partition] = self._after_failure(part, part.failure, start)
+            if self._next[part.partition] != start:
+                self._epochs.pop(part.partition, None)
             return []
+        if part.taken_back is not None:
+            self._report(part.partition, *part.taken_back, TAKEN_BACK)
         for gap_start, gap_end in part.gaps:
             self._report(part.partition, gap_start, gap_end, "cannot be read: bad checksum")
         self._next[part.partition] = part.next_offset
+        self._epochs[part.partition] = part.epoch
         if part.hidden and self._options.on_hidden is not None:
             self._options.on_hidden(part.partition, part.hidden)
         if not frames:

@@ -106,6 +106,8 @@ class ReplicaSet:
     min_insync: int = 1
     adding: tuple[NodeId, ...] = ()
     """Those of the replicas that a reassignment brings in."""
+    is_unclean: bool = False
+    """Whether a replica may be elected that lacks committed messages."""
 
     @property
     def isr_size_min(self) -> int:

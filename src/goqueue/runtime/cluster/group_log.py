@@ -6,7 +6,9 @@ empty: it has an epoch, is fetched and counts as complete.
 
 from typing import Protocol
 
+from goqueue.base.errors import LeaderNotAvailableError
 from goqueue.base.ids import Epoch, Offset
+from goqueue.core.replication.epochs import EpochHistory
 from goqueue.core.replication.replica import LogId, LogKey, ReplicaLog
 from goqueue.runtime.clock import Clock
 from goqueue.runtime.log.leadership import Mending
@@ -57,7 +59,16 @@ class LogOwner(Protocol):
 class GroupLog:
     """Satisfies ``Replication`` for its partition."""
 
-    __slots__ = ("_owner", "has_stale_notes", "key", "noted_offset", "own", "partition", "replica")
+    __slots__ = (
+        "_owner",
+        "has_stale_notes",
+        "is_held",
+        "key",
+        "noted_offset",
+        "own",
+        "partition",
+        "replica",
+    )
 
     def __init__(self, owner: LogOwner, key: LogKey, notes: ReplicaNotes) -> None:
         self._owner = owner
@@ -69,6 +80,8 @@ class GroupLog:
         self.replica: Replica | None = None
         self.has_stale_notes = False
         """Whether epochs were noted that never got a message; they must go before others come."""
+        self.is_held = False
+        """Whether nothing is appended before the state of the partition is loaded."""
 
     def __repr__(self) -> str:
         return f"<GroupLog {self.key}: {self.own}>"
@@ -100,6 +113,11 @@ class GroupLog:
         return self.own.high_watermark
 
     @property
+    def epochs(self) -> EpochHistory:
+        """Which epoch each message was written in."""
+        return self.own.epochs
+
+    @property
     def is_alone(self) -> bool:
         """Return True if no other replica is in sync."""
         return self._owner.is_alone
@@ -107,6 +125,8 @@ class GroupLog:
     def check_append(self) -> None:
         """Raise if this node may append nothing as a leader now."""
         self._owner.check_append()
+        if self.is_held:
+            raise LeaderNotAvailableError(f"the state of {self.key} is being loaded")
 
     def check_live(self) -> None:
         """Raise if this node may not answer as a leader now."""
@@ -141,14 +161,20 @@ class GroupLog:
 
     # Roles.
 
-    def lead(self, epoch: Epoch) -> None:
-        """Let the partition take appends."""
+    def lead(self, epoch: Epoch, *, may_lack: bool = False) -> None:
+        """Let the partition take appends.
+
+        A log that may lack what was acknowledged waits for the state, which may know of messages
+        behind its end: new ones must not get their offsets.
+        """
         if self.partition is not None:
+            self.is_held = may_lack or not self.partition.settings.is_fsync
             self.partition.leadership.lead(epoch, self)
             self.partition.wake()
 
     def follow(self, epoch: Epoch) -> None:
         """Let the partition take none; those who wait are told."""
+        self.is_held = False
         if self.partition is not None:
             self.partition.leadership.follow(epoch, self)
             self.partition.wake()
@@ -158,6 +184,13 @@ class GroupLog:
         if self.replica is not None:
             self.replica.trim(start_offset)
         self.own.trimmed(start_offset)
+
+    async def drop_files(self) -> None:
+        """Remove the messages: this node has no replica any more."""
+        if self.partition is not None and self.replica is not None:
+            leadership = self.partition.leadership
+            await self.replica.restart(Offset(0), epoch=leadership.epoch)
+            leadership.follow(leadership.epoch, None)
 
     def show(self) -> None:
         """Let those go on who wait for the high watermark."""

@@ -44,6 +44,8 @@ class StoredIdentity(msgspec.Struct, frozen=True, kw_only=True):
     """The numbers that nodes have in the quorum, as this one last knew them."""
     is_clean: bool = False
     """Whether all that was written was synced when the node stopped."""
+    boot_id: str = ""
+    """Which run of the machine it was started in: the cache of the system outlives a process."""
     refused: str = ""
     """Why this directory must not be started again, if so."""
 
@@ -55,7 +57,7 @@ _decode: Final = msgspec.json.Decoder(StoredIdentity).decode
 class Identity:
     """The identity of one started node. Opening it counts a start."""
 
-    def __init__(self, disk: Disk, node: str) -> None:
+    def __init__(self, disk: Disk, node: str, *, boot_id: str = "") -> None:
         check_name(node, field="node_id", characters_max=NODE_ID_CHARACTERS_MAX)
         self._disk = disk
         disk.make_directory(DIRECTORY)
@@ -76,10 +78,11 @@ class Identity:
             raise NodeRefusedError(f"{found.refused} (this was said at an earlier start)")
         self.process = secrets.randbits(PROCESS_BITS)
         """Of this process only: a copy of the directory may be started for the same time."""
-        self.was_clean = found.is_clean
-        """Whether the process before this one stopped with everything synced."""
+        self.was_clean = found.is_clean or (bool(boot_id) and found.boot_id == boot_id)
+        """Whether nothing is lost of what the process before this one had written: it stopped with
+        everything synced, or the machine has run since."""
         self._now = msgspec.structs.replace(
-            found, incarnation=found.incarnation + 1, is_clean=False
+            found, incarnation=found.incarnation + 1, is_clean=False, boot_id=boot_id
         )
         self._write()
 

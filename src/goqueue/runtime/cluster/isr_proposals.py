@@ -32,6 +32,7 @@ def replica_set(topic: ClusterTopic, record: PartitionRecord) -> ReplicaSet:
         isr=record.isr_ids,
         min_insync=topic.replication.min_insync_replicas,
         adding=members_of(record.replicas, record.adding),
+        is_unclean=topic.replication.unclean_leader_election,
     )
 
 

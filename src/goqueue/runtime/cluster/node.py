@@ -151,7 +151,7 @@ class Node:
     def open(self) -> None:
         """Take the data directory, and count this start in it, before anything is said."""
         self._disk.lock()
-        self._identity = Identity(self._disk, self.node)
+        self._identity = Identity(self._disk, self.node, boot_id=self.config.boot_id)
         self._founding = Founding(self.config, self._identity, self.links)
 
     async def start(self, addresses: ListenerAddresses) -> None:

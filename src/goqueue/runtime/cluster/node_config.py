@@ -38,6 +38,8 @@ class NodeConfig:
     """Replicas of new topics that do not say; 0 leaves it to the metadata."""
     rack: str = ""
     version: str = ""
+    boot_id: str = ""
+    """Which run of this machine it is; empty where that is not known."""
     key: bytes = field(default=b"", repr=False)
 
     def __post_init__(self) -> None:

@@ -110,6 +110,12 @@ async def drop_stale_notes(logs: Iterable[GroupLog], notebook: ReplicaNotebook) 
         one.has_stale_notes = False
 
 
+def release(logs: Iterable[GroupLog]) -> None:
+    """Let logs take appends that waited for the state of their partition."""
+    for one in logs:
+        one.is_held = False
+
+
 def resignation(state: ReplicaSet, node: NodeId) -> ProposeIsr | None:
     """Return what asks for another leader, None if there can be none."""
     others = tuple(IsrMember(member, None) for member in state.isr if member != node)

@@ -41,6 +41,7 @@ from goqueue.runtime.cluster.replica_effects import (
     check_ends,
     drop_stale_notes,
     perform_effect,
+    release,
     resignation,
 )
 from goqueue.runtime.log.leadership import Mending
@@ -85,7 +86,7 @@ class ReplicaGroup:
 
     @property
     def is_leading(self) -> bool:
-        """Return True if this node leads the group."""
+        """Whether this node leads the group."""
         return self.leader is not None and not self.leader.is_resigned
 
     @property
@@ -159,9 +160,7 @@ class ReplicaGroup:
     async def drop_files(self) -> None:
         """Remove what this node has of the group, which is closed."""
         for one in self.logs.values():
-            if one.partition is not None and one.replica is not None:
-                await one.replica.restart(Offset(0), epoch=one.partition.leadership.epoch)
-                one.partition.leadership.follow(one.partition.leadership.epoch, None)
+            await one.drop_files()
 
     # Roles.
 
@@ -228,7 +227,10 @@ class ReplicaGroup:
         async with self.turn:
             if not await self._begin_epoch(state):
                 return
-        await self._host.gain(self.place)
+        try:
+            await self._host.gain(self.place)
+        finally:
+            release(self.logs.values())
         self._is_gained = True
 
     async def _begin_epoch(self, state: ReplicaSet) -> bool:
@@ -262,7 +264,7 @@ class ReplicaGroup:
             lag_ms=host.lag_ms,
         )
         for log_id, one in self.logs.items():
-            one.lead(state.epoch)
+            one.lead(state.epoch, may_lack=log_id == DATA_LOG and state.is_unclean)
             self.leader.look(log_id)
             if one.partition is not None:
                 one.partition.sync_soon()

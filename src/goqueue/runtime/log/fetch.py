@@ -15,6 +15,7 @@ from goqueue.base.ids import Offset, PartitionId
 from goqueue.base.limits import HIDDEN_RANGES_MAX
 from goqueue.base.units import KiB
 from goqueue.core.record.hole import empty_offsets
+from goqueue.core.replication.epochs import NO_EPOCH
 from goqueue.runtime.log.isolation import PLAIN, Isolation, hidden_ranges, look, ranges_of
 from goqueue.runtime.log.partition import Partition
 from goqueue.runtime.log.topic import Topic
@@ -29,6 +30,8 @@ class FetchPart(msgspec.Struct, frozen=True, kw_only=True):
     partition: int
     offset: int
     end_offset: int | None = None
+    epoch: int = NO_EPOCH
+    """The epoch of the message before the offset, where the reader knows it."""
 
 
 class VisibleExtent(NamedTuple):
@@ -53,6 +56,10 @@ class Fetched(msgspec.Struct, frozen=True, kw_only=True):
     gaps: tuple[Gap, ...] = ()
     hidden: tuple[Gap, ...] = ()
     extents: tuple[VisibleExtent, ...] = ()
+    epoch: int = NO_EPOCH
+    """The epoch of the message before ``next_offset``."""
+    taken_back: Gap | None = None
+    """What the reader has seen and this log does not have; it goes on at its start."""
 
     @property
     def size(self) -> int:
@@ -213,6 +220,8 @@ async def _fetch_one(
     asking: _FetchRequest, partition: Partition, part: FetchPart, bytes_max: int, ranges_max: int
 ) -> Fetched:
     offset = Offset(part.offset)
+    if part.epoch > NO_EPOCH and (gap := _taken_back(partition, part)) is not None:
+        return gap
     partition.check_offset(offset)
     stop = asking.lens.end_of(partition)
     end = stop if part.end_offset is None else Offset(min(stop, part.end_offset))
@@ -236,6 +245,25 @@ async def _fetch_one(
         gaps=piece.gaps,
         hidden=sight.hidden,
         extents=extents,
+        epoch=partition.leadership.last_epoch(sight.next_offset),
+    )
+
+
+def _taken_back(partition: Partition, part: FetchPart) -> Fetched | None:
+    """Return what to say to a reader that has seen messages which this log does not have."""
+    leadership = partition.leadership
+    leadership.check_led()
+    gap = leadership.taken_back(Offset(part.offset), part.epoch)
+    if gap is None:
+        return None
+    return Fetched(
+        partition=partition.name.partition,
+        frames=memoryview(b""),
+        next_offset=gap.start_offset,
+        start_offset=partition.log.start_offset,
+        end_offset=partition.visible_offset,
+        epoch=leadership.last_epoch(gap.start_offset),
+        taken_back=gap,
     )
 
 
@@ -276,4 +304,5 @@ def _has_news(part: FetchPart, outcome: Outcome) -> bool:
     if isinstance(outcome, GoQueueError):
         return True
     # Where everything was left out there are no frames, but the reader gets on.
-    return outcome.next_offset > part.offset or bool(outcome.gaps)
+    is_news = outcome.next_offset > part.offset or bool(outcome.gaps)
+    return is_news or outcome.taken_back is not None

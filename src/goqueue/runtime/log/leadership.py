@@ -15,6 +15,7 @@ from typing import Protocol, TypeVar
 
 from goqueue.base.errors import GoQueueError, NotLeaderError, StorageFailedError
 from goqueue.base.ids import Epoch, Offset
+from goqueue.core.replication.epochs import NO_EPOCH, EpochHistory
 from goqueue.storage.log_notes import Gap
 from goqueue.storage.partition_log import PartitionLog
 
@@ -60,6 +61,11 @@ class Replication(Protocol):
     @property
     def high_watermark(self) -> Offset:
         """The offset below which every replica in sync has everything; it never goes back."""
+        ...
+
+    @property
+    def epochs(self) -> EpochHistory:
+        """Which epoch each message of this node's log was written in."""
         ...
 
     @property
@@ -156,6 +162,30 @@ class Leadership:
         self.check_role()
         if self.replication is not None:
             self.replication.check_live()
+
+    # What readers carry.
+
+    def last_epoch(self, offset: Offset) -> Epoch:
+        """Return the epoch of the message before an offset, NO_EPOCH without replicas."""
+        replication = self.replication
+        return NO_EPOCH if replication is None else replication.epochs.last_epoch(offset)
+
+    def taken_back(self, offset: Offset, last_epoch: int) -> Gap | None:
+        """Return which messages a reader has seen that this log does not have.
+
+        It has read up to an offset, with a message of an epoch last. A leader that was elected
+        although it lacked messages has others in their place, or will have (KIP-320).
+        """
+        replication = self.replication
+        if replication is None or last_epoch <= NO_EPOCH:
+            return None
+        parting = replication.epochs.divergence(
+            offset=offset, last_epoch=Epoch(last_epoch), end_offset=self._log.end_offset
+        )
+        if parting is None:
+            return None
+        start = max(parting.end_offset, self._log.start_offset)
+        return Gap(start, offset) if start < offset else None
 
     # Ends of transactions.
 
