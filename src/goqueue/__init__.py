@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from goqueue.client.protocol.message import Message
     from goqueue.client.protocol.outcome import Place
     from goqueue.client.sync import Client
+    from goqueue.client.tls import TlsOptions
     from goqueue.client.tx.detached import Detached
     from goqueue.client.tx.transaction import Transaction
     from goqueue.core.record.message import Priority
@@ -40,6 +41,7 @@ __all__ = [
     "Producer",
     "Refusal",
     "SendFuture",
+    "TlsOptions",
     "Transaction",
     "connect",
     "open",
@@ -59,6 +61,7 @@ _HOMES = {
     "Producer": ("goqueue.client.producers", "Producer"),
     "Refusal": ("goqueue.client.consumer.options", "Refusal"),
     "SendFuture": ("goqueue.client.producer.pile", "SendFuture"),
+    "TlsOptions": ("goqueue.client.tls", "TlsOptions"),
     "Transaction": ("goqueue.client.tx.transaction", "Transaction"),
     "connect": ("goqueue.client.connect", "connect"),
     "open": ("goqueue.embedded", "open_embedded"),

@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from goqueue.config.model import BrokerConfig
 from goqueue.observability.logging import get_logger
@@ -14,6 +15,9 @@ from goqueue.storage.disk import Disk
 from goqueue.storage.local import LocalDisk
 from goqueue.transport.http.server import HttpServer
 from goqueue.transport.native.server import NativeServer
+
+if TYPE_CHECKING:
+    from goqueue.server_tls import ServerTls
 
 log = get_logger("goqueue.server")
 
@@ -33,8 +37,17 @@ class Server:
         disk = disk or LocalDisk(Path(config.data_dir))
         self.broker = Broker(config, disk, clock, topology=topology)
         self.service = service = Service(self.broker)
-        self._native = NativeServer(service, http=lambda: self.http_address)
-        self._http = HttpServer(routed(self.broker, service), native=lambda: self.native_address)
+        self.tls = tls = _open_tls(config)
+        self._native = NativeServer(
+            service,
+            http=lambda: self.http_address,
+            tls=None if tls is None else tls.native_context,
+        )
+        self._http = HttpServer(
+            routed(self.broker, service),
+            native=lambda: self.native_address,
+            tls=None if tls is None else tls.http_context,
+        )
         service.cluster.listeners = lambda: (self.native_address, self.http_address)
 
     @property
@@ -73,6 +86,9 @@ class Server:
         await self._listen()
 
     async def _listen(self) -> None:
+        if self.tls is not None:
+            self.tls.start()
+            self.broker.metrics.collect_from(self.tls.metrics)
         try:
             await self._native.listen()
             await self._http.listen()
@@ -86,11 +102,22 @@ class Server:
     async def stop(self) -> None:
         """Stop listening, answer what is under way, make everything durable."""
         self.broker.end_waits()
+        if self.tls is not None:
+            await self.tls.stop()
         await self._close_ports()
         await self.broker.stop()
 
     async def _close_ports(self) -> None:
         await asyncio.gather(self._http.stop(), self._native.stop())
+
+
+def _open_tls(config: BrokerConfig) -> "ServerTls | None":
+    """Return the certificates of the listeners; what reads them is loaded only for that."""
+    if not config.tls_enabled:
+        return None
+    from goqueue.server_tls import open_tls  # noqa: PLC0415
+
+    return open_tls(config)
 
 
 def make_server(config: BrokerConfig) -> Server:

@@ -231,8 +231,7 @@ def test_both_listeners_are_among_the_other_problems() -> None:
     ("name", "value"),
     [
         ("GOQUEUE_AUTH_ENABLED", "true"),
-        ("GOQUEUE_TLS_ENABLED", "1"),
-        ("GOQUEUE_TLS_CERT_FILE", "/etc/broker.pem"),
+        ("GOQUEUE_ENCRYPTION_KEY_FILE", "/etc/broker.key"),
         ("GOQUEUE_ACL_ENABLED", "yes"),
         ("GOQUEUE_API_ROOT_KEY", "gq_0123"),
         ("GOQUEUE_API_ROOT_KEY_FILE", "/run/secrets/key"),

@@ -423,6 +423,12 @@ class WrongPortError(ProtocolError):
     code = "wrong_port"
 
 
+class UntrustedBrokerError(GoQueueError):
+    """The broker could not prove by its certificate who it is; nothing was sent to it."""
+
+    code = "untrusted_broker"
+
+
 class UnsupportedError(GoQueueError):
     """This broker does not know the operation."""
 

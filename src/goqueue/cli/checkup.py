@@ -9,17 +9,20 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib import metadata
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from goqueue.base.errors import GoQueueError
 from goqueue.base.units import GiB, KiB, MiB, format_size_bytes
 from goqueue.config.address import Address, parse_address
 from goqueue.config.model import BrokerConfig
+
+if TYPE_CHECKING:
+    import goqueue
 
 PYTHON_MIN: Final = (3, 11)
 SYNC_ROUNDS: Final = 20
@@ -62,6 +65,8 @@ class Checkup:
     config: BrokerConfig
     data_dir: Path
     address: str
+    open_client: Callable[[float], "goqueue.Client"]
+    """Connects to the broker, with a bound in seconds for each call."""
 
     def run(self) -> Iterator[Finding]:
         """Do every check in turn."""
@@ -70,7 +75,7 @@ class Checkup:
         yield from self._check_directory()
         yield check_file_limit()
         yield check_clock(self.data_dir)
-        yield check_broker(self.address)
+        yield check_broker(self.address, self.open_client)
         for name, text in (
             ("native port", self.config.native_listener),
             ("http port", self.config.http_listener),
@@ -236,7 +241,7 @@ def _newest_write(data_dir: Path) -> float:
     return max((path.stat().st_mtime for path in data_dir.glob("logs/*/*/*.log")), default=0.0)
 
 
-def check_broker(address: str) -> Finding:
+def check_broker(address: str, open_client: Callable[[float], "goqueue.Client"]) -> Finding:
     """Ask the broker something."""
     try:
         _connect(parse_address(address)).close()
@@ -247,12 +252,9 @@ def check_broker(address: str) -> Finding:
             found=f"nothing answers at {address}",
             advice="`goqueue serve` starts a broker, --server names another one",
         )
-    # Only now is it worth loading Arrow, which takes a quarter of a second.
-    import goqueue  # noqa: PLC0415
-
     try:
         started = time.perf_counter()
-        with goqueue.connect(address, timeout=PROBE_SECONDS) as client:
+        with open_client(PROBE_SECONDS) as client:
             topics = len(client.list_topics())
         took_ms = (time.perf_counter() - started) * 1_000
     except GoQueueError as error:

@@ -18,6 +18,7 @@ from goqueue.cli.session import (
     native_addresses,
     read_timeout_ms,
 )
+from goqueue.cli.tls_target import SECURE_SCHEME, TlsTarget, is_secure
 from goqueue.config.explain import explain
 from goqueue.config.load import load_config
 
@@ -26,7 +27,10 @@ KEY_CHARACTERS_MAX: Final = 4_096
 STANDARD_INPUT: Final = "-"
 
 Name = Annotated[str, typer.Argument(help="Name of the context.")]
-Server = Annotated[str | None, typer.Option("--server", "-s", help="Address, host:port.")]
+Server = Annotated[
+    str | None,
+    typer.Option("--server", "-s", help="Address, host:port; goqueues://host:port for TLS."),
+]
 ApiKey = Annotated[
     str | None,
     typer.Option(
@@ -44,6 +48,24 @@ ApiKeyFile = Annotated[
     ),
 ]
 Timeout = Annotated[str | None, typer.Option("--timeout", help="Longest wait, e.g. 30 or 500ms.")]
+TlsCa = Annotated[
+    str | None,
+    typer.Option("--tls-ca", metavar="FILE", help="Authorities that may vouch for the broker."),
+]
+TlsCert = Annotated[
+    str | None, typer.Option("--tls-cert", metavar="FILE", help="This client's own certificate.")
+]
+TlsKey = Annotated[str | None, typer.Option("--tls-key", metavar="FILE", help="Its private key.")]
+TlsPin = Annotated[
+    str | None,
+    typer.Option(
+        "--tls-pin", help="sha256/… of the broker's certificate, from `goqueue tls show`."
+    ),
+]
+TlsServerName = Annotated[
+    str | None,
+    typer.Option("--tls-server-name", help="Name in the broker's certificate, if not its host."),
+]
 Meaning = Annotated[bool, typer.Option("--meaning", help="Also say what each setting means.")]
 
 
@@ -146,27 +168,45 @@ def use_context(session: Session, name: Name) -> None:
 def set_context(
     session: Session,
     name: Name,
+    *,
     server: Server = None,
     api_key: ApiKey = None,
     api_key_file: ApiKeyFile = None,
     timeout: Timeout = None,
+    tls_ca: TlsCa = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    tls_pin: TlsPin = None,
+    tls_server_name: TlsServerName = None,
 ) -> None:
     """Remember a broker under a name, or change what is remembered."""
-    if server is None and api_key is None and api_key_file is None and timeout is None:
-        raise usage("nothing to set", "give --server, --api-key-file or --timeout")
+    tls = TlsTarget(
+        ca=tls_ca or "",
+        cert=tls_cert or "",
+        key=tls_key or "",
+        pin=tls_pin or "",
+        server_name=tls_server_name or "",
+    )
+    if not tls and all(one is None for one in (server, api_key, api_key_file, timeout)):
+        raise usage("nothing to set", "give --server, --api-key-file, --tls-ca or --timeout")
     if timeout is not None:
         read_timeout_ms(timeout, "--timeout")
     contexts = session.contexts
     key = _read_key(api_key, api_key_file)
     old = contexts.targets.get(name, Target())
     new = Target(
-        server=native_addresses(server) if server is not None else old.server,
+        server=_read_server(server) if server is not None else old.server,
         api_key=key if key is not None else old.api_key,
         timeout=timeout if timeout is not None else old.timeout,
+        tls=tls.over(old.tls),
     )
     contexts.targets[name] = new
     save_contexts(contexts)
     _done(session, f"context {name} saved", {"name": name, **new.plain(hide_key=True)})
+
+
+def _read_server(server: str) -> str:
+    return (SECURE_SCHEME if is_secure(server) else "") + native_addresses(server)
 
 
 def _read_key(api_key: str | None, file: str | None) -> str | None:

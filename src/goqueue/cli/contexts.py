@@ -18,6 +18,7 @@ from typing import Final
 import yaml
 
 from goqueue.cli.failure import Failure
+from goqueue.cli.tls_target import TlsTarget, tls_of_context
 
 CONFIG_PATH: Final = Path(".goqueue") / "config.yaml"
 DEFAULT_CONTEXT: Final = "local"
@@ -31,11 +32,17 @@ class Target:
     server: str | None = None
     api_key: str | None = None
     timeout: str | None = None
+    tls: TlsTarget = field(default_factory=TlsTarget)
 
-    def plain(self, *, hide_key: bool = False) -> dict[str, str]:
+    def plain(self, *, hide_key: bool = False) -> dict[str, object]:
         """Return the fields that are set, under the names of the file."""
         key = "***" if self.api_key and hide_key else self.api_key
-        fields = {"server": self.server, "api-key": key, "timeout": self.timeout}
+        fields: dict[str, object] = {
+            "server": self.server,
+            "api-key": key,
+            "timeout": self.timeout,
+            "tls": self.tls.plain() or None,
+        }
         return {name: value for name, value in fields.items() if value is not None}
 
 
@@ -101,7 +108,12 @@ def _target(path: Path, name: str, content: object) -> Target:
         value = fields.get(key)
         return None if value is None else str(value)
 
-    return Target(server=text("server"), api_key=text("api-key"), timeout=text("timeout"))
+    return Target(
+        server=text("server"),
+        api_key=text("api-key"),
+        timeout=text("timeout"),
+        tls=tls_of_context(name, fields.get("tls")),
+    )
 
 
 def _unreadable(path: Path, reason: str) -> Failure:

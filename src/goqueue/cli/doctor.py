@@ -35,7 +35,10 @@ def doctor(session: Session, data: DataOption = None, config: Config = None) -> 
     """
     loaded = load_config(flags={"data_dir": data}, environment=os.environ, file=config)
     checkup = Checkup(
-        config=loaded.config, data_dir=Path(loaded.config.data_dir), address=session.address
+        config=loaded.config,
+        data_dir=Path(loaded.config.data_dir),
+        address=session.address,
+        open_client=session.open_client,
     )
     findings = [*checkup.run(), *(_warning(text) for text in loaded.warnings)]
     plain = [

@@ -162,7 +162,12 @@ def connected(session: Session, loaded: "Loaded") -> Any:  # noqa: ANN401 - load
     knock(address, session.timeout_ms / 1_000)
     import goqueue  # noqa: PLC0415
 
-    return goqueue.connect(address, timeout=session.timeout_ms / 1_000, api_key=session.api_key)
+    return goqueue.connect(
+        address,
+        timeout=session.timeout_ms / 1_000,
+        api_key=session.api_key,
+        tls=None if session.tls is None else session.tls.options(),
+    )
 
 
 def _show_plan(

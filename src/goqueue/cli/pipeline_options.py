@@ -111,7 +111,14 @@ def started(
 
         own = pipeline.servers if pipeline is not None else ""
         address = session.asked_address or own or session.address
-        yield Started(Surroundings(spark=spark, servers=address, api_key=session.api_key or ""))
+        yield Started(
+            Surroundings(
+                spark=spark,
+                servers=address,
+                api_key=session.api_key or "",
+                tls={} if session.tls is None else session.tls.spark_options(),
+            )
+        )
     finally:
         with _errors_to(None):
             spark.stop()

@@ -17,13 +17,14 @@ from goqueue.cli.contexts import DEFAULT_SERVER, Contexts, Target, load_contexts
 from goqueue.cli.failure import Failure, usage
 from goqueue.cli.help_text import keep_brackets, literal
 from goqueue.cli.output import Grid, Output, print_data, print_grid
+from goqueue.cli.tls_target import SECURE_SCHEME, TlsTarget, is_secure, tls_of_environment
 from goqueue.config.address import parse_address
 
 if TYPE_CHECKING:
     import goqueue
 
 DEFAULT_TIMEOUT_MS: Final = 30 * SECOND_MS
-SCHEMES: Final = ("goqueue://", "tcp://")
+SCHEMES: Final = (SECURE_SCHEME, "goqueue://", "tcp://")
 ADMIN_PROGRAM: Final = "goqueue-admin"
 """Under this name the variables of the administrator's tool come before the usual ones."""
 
@@ -97,6 +98,14 @@ class Session:
         return self._api_key()
 
     @property
+    def tls(self) -> TlsTarget | None:
+        """How to speak TLS to the broker; None where connections are in the clear."""
+        target = self._target()
+        known = target.tls if target is not None else TlsTarget()
+        asked = tls_of_environment(self._environment).over(known)
+        return asked if asked or is_secure(self._server()) else None
+
+    @property
     def timeout_ms(self) -> int:
         """How long to wait for an answer."""
         if self._common.timeout is not None:
@@ -108,12 +117,22 @@ class Session:
 
     def connect(self) -> "goqueue.Client":
         """Return a client of the broker."""
-        address, seconds = self.address, self.timeout_ms / SECOND_MS
-        knock(address, seconds)
+        seconds = self.timeout_ms / SECOND_MS
+        knock(self.address, seconds)
+        return self.open_client(seconds)
+
+    def open_client(self, seconds: float) -> "goqueue.Client":
+        """Return a client of the broker, whose calls take no longer than this."""
         # Arrow takes a quarter of a second to load: only those who talk to a broker wait for it.
         import goqueue  # noqa: PLC0415
 
-        return goqueue.connect(address, timeout=seconds, api_key=self._api_key())
+        tls = self.tls
+        return goqueue.connect(
+            self.address,
+            timeout=seconds,
+            api_key=self._api_key(),
+            tls=None if tls is None else tls.options(),
+        )
 
     def show(self, data: object, grid: Grid) -> None:
         """Print an answer: plain values for programs, a table for people."""

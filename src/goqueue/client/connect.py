@@ -12,21 +12,29 @@ from goqueue.client.blocking.loop_thread import LoopThread
 from goqueue.client.blocking.node_links import NodeLinks
 from goqueue.client.blocking.routed_chunks import RoutedChunkSource
 from goqueue.client.blocking.routed_link import RoutedBlockingLink
-from goqueue.client.dial import Dial
+from goqueue.client.dial import Dial, dial_of
 from goqueue.client.protocol.cluster_view import ClusterView
 from goqueue.client.protocol.exchange import parse_addresses
 from goqueue.client.sync import Client
+from goqueue.client.tls import TlsOptions
 
 
 def connect(
-    address: str = "127.0.0.1:7070", *, timeout: float = 30.0, api_key: str | None = None
+    address: str = "127.0.0.1:7070",
+    *,
+    timeout: float = 30.0,
+    api_key: str | None = None,
+    tls: bool | TlsOptions | None = None,
+    insecure: bool = False,
 ) -> Client:
     """Connect to a broker, or to a cluster by some of its nodes: ``"a:7070,b:7070,c:7070"``.
 
-    Raises at once if none of them answers. ``timeout`` bounds each later call, in seconds.
+    Raises at once if none of them answers. ``timeout`` bounds each later call, in seconds. ``tls``
+    asks for TLS, as ``goqueues://`` in the address does; a key is shown in the clear to another
+    machine only if ``insecure`` says so.
     """
     addresses = parse_addresses(address)
-    dial = Dial(timeout_s=timeout, api_key=api_key)
+    dial = dial_of(address, timeout_s=timeout, api_key=api_key, tls=tls, insecure=insecure)
     thread = LoopThread("goqueue-client")
     try:
         link = thread.run(open_link(addresses, dial))

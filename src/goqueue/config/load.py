@@ -19,6 +19,7 @@ from goqueue.config.file import read_file
 from goqueue.config.model import BrokerConfig
 from goqueue.config.readers import Setting, Value
 from goqueue.config.settings import BY_ENVIRONMENT, BY_KEY, SETTINGS
+from goqueue.config.tls_check import tls_problems
 
 CONFIG_ENVIRONMENT: Final = "GOQUEUE_CONFIG"
 CONFIG_FILE: Final = "goqueue.yaml"
@@ -110,6 +111,7 @@ def load_config(
     problems += _missing_locks(environment)
     config: BrokerConfig = msgspec.structs.replace(BrokerConfig(), **values)
     problems += cluster_problems(config)
+    problems += tls_problems(config)
     if problems:
         raise InvalidConfigError(_numbered(problems))
     return Loaded(

@@ -40,6 +40,16 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     tracing_otlp_grpc_endpoint: str = "localhost:4317"
     tracing_jaeger_endpoint: str = "localhost:4317"
     shutdown_timeout_ms: int = 30_000
+    tls_enabled: bool = False
+    tls_cert_file: str = ""
+    tls_key_file: str = ""
+    tls_ca_file: str = ""
+    tls_crl_file: str = ""
+    tls_client_auth: str = "none"
+    tls_min_version: str = "1.2"
+    tls_self_signed: bool = False
+    tls_behind_proxy: bool = False
+    tls_reload_interval_ms: int = 30_000
     cluster_enabled: bool = False
     cluster_peers: str = ""
     cluster_listener: str = "127.0.0.1:7000"

@@ -25,6 +25,7 @@ from goqueue.config.readers import (
     read_text,
     read_url,
 )
+from goqueue.config.tls_settings import TLS_SETTINGS
 
 SETTINGS: Final = (
     Setting(
@@ -220,6 +221,7 @@ SETTINGS: Final = (
         read=read_duration(0, HOUR_MS),
         show=format_duration_ms,
     ),
+    *TLS_SETTINGS,
     *CLUSTER_SETTINGS,
 )
 """Every setting, in the order in which people meet them."""

@@ -9,8 +9,9 @@ from typing import Final
 import msgspec
 
 from goqueue.base.errors import ProtocolError, WrongPortError
+from goqueue.wire.calls import Failure
 from goqueue.wire.http.errors import ErrorReply, status_of
-from goqueue.wire.packet import Kind, Operation
+from goqueue.wire.packet import Kind, Operation, encode_packet
 
 HTTP: Final = b"HTTP/"
 _REQUEST: Final = re.compile(rb"(GET|HEAD|POST|PUT|PATCH|DELETE|OPTIONS|TRACE|CONNECT|PRI) ")
@@ -34,9 +35,32 @@ def http_port_text(native: str) -> str:
     return f"this is the HTTP port; {_other('native', native)}"
 
 
+def is_tls(data: bytes) -> bool:
+    """Return True if bytes begin a handshake of TLS."""
+    return data[:2] == b"\x16\x03"
+
+
+def tls_port_reply(first: bytes, http: str) -> bytes:
+    """Return what a client is answered that spoke in the clear where TLS is spoken.
+
+    ``first`` is how it began, ``http`` the address of HTTP.
+    """
+    if is_http_request(first):
+        return _http_reply(WrongPortError(f"this port speaks TLS; use https:// ({http})"))
+    failure = Failure(WrongPortError.code, "this port speaks TLS; connect with TLS")
+    return b"".join(
+        encode_packet(
+            operation=0, kind=Kind.ERROR, correlation=0, header=msgspec.msgpack.encode(failure)
+        )
+    )
+
+
 def native_port_reply(http: str) -> bytes:
     """Return what an HTTP client is answered that called the native port."""
-    error = WrongPortError(f"this is the native port; {_other('HTTP', http)}")
+    return _http_reply(WrongPortError(f"this is the native port; {_other('HTTP', http)}"))
+
+
+def _http_reply(error: WrongPortError) -> bytes:
     status = status_of(error)
     body = msgspec.json.encode(
         ErrorReply(error=error.message, status=status.value, code=error.code)

@@ -1,6 +1,7 @@
 """A link to a broker: requests out, replies back, reconnecting as needed."""
 
 import asyncio
+import ssl
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, Protocol, cast
@@ -27,12 +28,15 @@ from goqueue.client.protocol.exchange import (
     hello,
     parse_address,
 )
+from goqueue.client.tls import explain
 from goqueue.wire import calls
 from goqueue.wire.packet import Buffer, Operation
 
 Done = Callable[[Answer | GoQueueError], None]
 """Takes the reply to a request, or what the broker raised; it must not raise."""
 
+CLOSE_SECONDS_MAX: Final = 1.0
+"""How long the other side may take to say that it has closed, too."""
 JOINED_BYTES_MAX: Final = 16 * KiB
 """Up to this much, one copy costs less than to hand over several buffers."""
 
@@ -103,6 +107,7 @@ class _Connection(asyncio.Protocol):
         """What the broker can do beyond the protocol's version."""
         self.replies = 0
         """How often something was received."""
+        self._end: asyncio.Event | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transport is one by shape, not by inheritance.
@@ -139,6 +144,8 @@ class _Connection(asyncio.Protocol):
         waiting, self._waiting = self._waiting, {}
         for done in waiting.values():
             done(self._error)
+        if self._end is not None:
+            self._end.set()
         self._on_lost(self)
 
     def send(
@@ -164,6 +171,17 @@ class _Connection(asyncio.Protocol):
         self.is_open = False
         if self._transport is not None:
             self._transport.close()
+
+    async def ended(self, seconds: float) -> None:
+        """Return when the connection is closed, which by TLS takes an answer of the other side."""
+        if self._transport is None:
+            return
+        self._end = asyncio.Event()
+        try:
+            async with asyncio.timeout(seconds):
+                await self._end.wait()
+        except TimeoutError:
+            self.abort()
 
     def abort(self) -> None:
         self.is_open = False
@@ -266,6 +284,8 @@ class NativeLink:
             self._connecting.cancel()
         if self._connection is not None:
             self._connection.close()
+            if self._dial.tls is not None:
+                await self._connection.ended(CLOSE_SECONDS_MAX)
 
     async def _connect(self) -> _Connection:
         if self._is_closed:
@@ -285,10 +305,7 @@ class NativeLink:
         connection: _Connection | None = None
         try:
             async with asyncio.timeout(self._dial.timeout_s):
-                loop = asyncio.get_running_loop()
-                _, connection = await loop.create_connection(
-                    lambda: _Connection(where, self._lost), self._host, self._port
-                )
+                connection = await self._reach(where)
                 answer = await connection.send(Operation.HELLO, hello(self._dial.api_key), ())
                 connection.features = decode(answer.header, calls.HelloReply).features
         except BaseException as error:
@@ -297,8 +314,32 @@ class NativeLink:
             if isinstance(error, TimeoutError):
                 seconds = f"{self._dial.timeout_s:g}"
                 raise DeadlineExceededError(f"no answer from {where} in {seconds} s") from error
+            if isinstance(error, ssl.SSLError):
+                raise explain(error, where) from error
             if isinstance(error, OSError):
                 raise UnreachableError(f"cannot reach a broker at {where}: {error}") from error
+            raise
+        return connection
+
+    async def _reach(self, where: str) -> _Connection:
+        """Return a connection to what may be shown the key."""
+        tls = self._dial.tls
+        transport, connection = await asyncio.get_running_loop().create_connection(
+            lambda: _Connection(where, self._lost),
+            self._host,
+            self._port,
+            ssl=None if tls is None else tls.context(),
+            server_hostname=None if tls is None else tls.name_for(self._host),
+        )
+        try:
+            if tls is None:
+                peer, own = (transport.get_extra_info(name) for name in ("peername", "sockname"))
+                self._dial.check_secrecy(peer[0], own[0])
+            else:
+                shown = transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
+                tls.check(shown, where)
+        except BaseException:
+            connection.abort()
             raise
         return connection
 

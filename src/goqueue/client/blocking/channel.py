@@ -78,6 +78,8 @@ class SocketChannel:
 
     def _wait(self, connection: socket.socket, timeout_s: float) -> bool:
         """Wait for bytes; return True if there are some to read."""
+        if self._link.holds_bytes:
+            return True
         if connection is not self._watched:
             self._poll = select.poll()
             self._poll.register(connection, select.POLLIN)

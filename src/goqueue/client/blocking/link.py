@@ -8,6 +8,7 @@ decodes, the next reply, already asked for, gathers in the socket's buffer.
 import contextlib
 import select
 import socket
+import ssl
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -31,6 +32,7 @@ from goqueue.client.protocol.exchange import (
     parse_address,
 )
 from goqueue.client.protocol.fetching import FOLLOW_WAIT_MS
+from goqueue.client.tls import explain
 from goqueue.wire import calls
 from goqueue.wire.packet import Buffer, Operation
 
@@ -98,6 +100,12 @@ class BlockingLink:
         """Whether the broker is on this machine, as far as can be seen from a connection."""
         return self._socket is not None and is_local(self._socket)
 
+    @property
+    def holds_bytes(self) -> bool:
+        """Return True if bytes were received that the system does not know of any more."""
+        connection = self._socket
+        return isinstance(connection, ssl.SSLSocket) and connection.pending() > 0
+
     def learn_features(self) -> Sequence[str]:
         """Connect if that has not been done; return what the broker can do beyond the protocol."""
         if self._socket is None:
@@ -143,7 +151,7 @@ class BlockingLink:
     def receive_within(self, seconds: float) -> Reply | None:
         """Wait so long for the next reply, whichever request it is for."""
         connection = self._socket
-        if not self._arrived and connection is not None:
+        if not self._arrived and connection is not None and not self.holds_bytes:
             ready, _, _ = select.select([connection], [], [], max(seconds, 0))
             if not ready:
                 return None
@@ -201,7 +209,7 @@ class BlockingLink:
         except TimeoutError as error:
             self.close()
             raise DeadlineExceededError(f"no answer in {self._timeout_s:g} s") from error
-        except OSError as error:
+        except (OSError, ValueError) as error:
             raise self._lost(error) from error
         except BaseException:
             # No broker; or a signal came between receiving bytes and counting them.
@@ -226,6 +234,7 @@ class BlockingLink:
             raise UnreachableError(reason) from error
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
+        connection = self._secured(connection)
         connection.settimeout(self._timeout_s + self._patience_s)
         self._exchange = Exchange(self._where, allocate=_buffers.take)
         self._arrived.clear()
@@ -237,6 +246,28 @@ class BlockingLink:
             self.close()
             raise
         return connection
+
+    def _secured(self, connection: socket.socket) -> socket.socket:
+        """Return a connection that may be shown the key."""
+        tls = self._dial.tls
+        try:
+            if tls is None:
+                self._dial.check_secrecy(connection.getpeername()[0], connection.getsockname()[0])
+                return connection
+            context, name = tls.context(), tls.name_for(self._address[0])
+            secured = context.wrap_socket(connection, server_hostname=name)
+            connection = secured
+            tls.check(secured.getpeercert(binary_form=True), self._where)
+        except (OSError, ValueError) as error:
+            connection.close()
+            reason = f"cannot reach a broker at {self._where}: {error}"
+            if isinstance(error, ssl.SSLError):
+                raise explain(error, self._where) from error
+            raise UnreachableError(reason) from error
+        except BaseException:
+            connection.close()
+            raise
+        return secured
 
     def _write(self, connection: socket.socket, buffers: Sequence[Buffer]) -> None:
         try:
@@ -258,6 +289,15 @@ def send_all(connection: socket.socket, buffers: Sequence[Buffer]) -> None:
     if sum(map(len, buffers)) <= JOINED_BYTES_MAX:
         connection.sendall(b"".join(buffers))
         return
+    if isinstance(connection, ssl.SSLSocket):
+        # It takes one buffer at a time, and cuts it into records of 16 KiB.
+        for buffer in buffers:
+            connection.sendall(buffer)
+        return
+    _send_gathered(connection, buffers)
+
+
+def _send_gathered(connection: socket.socket, buffers: Sequence[Buffer]) -> None:
     left = deque(memoryview(buffer).cast("B") for buffer in buffers if len(buffer))
     timeout_s = connection.gettimeout()
     deadline = None if timeout_s is None else time.monotonic() + timeout_s

@@ -17,6 +17,8 @@ Result = TypeVar("Result")
 
 LOOK_SECONDS: Final = 1.0
 """How often a thread that waits for the loop looks whether there is a loop still."""
+TURNS_OF_CLOSING: Final = 3
+"""Turns of the loop until a connection that is given up is closed: TLS, transport, handle."""
 STOP_SECONDS_MAX: Final = 60.0
 """How long the loop may take to end; whatever keeps it busy for longer is not ours."""
 
@@ -133,7 +135,7 @@ class LoopThread:
         """End the loop and its thread."""
         self._is_stopped = True
         if self._thread.is_alive():
-            self.loop.call_soon_threadsafe(self.loop.stop)
+            self.loop.call_soon_threadsafe(self._stop_after, TURNS_OF_CLOSING)
             self._thread.join(STOP_SECONDS_MAX)
             if self._thread.is_alive():
                 raise DeadlineExceededError(
@@ -141,3 +143,10 @@ class LoopThread:
                     "a callback keeps it busy"
                 )
             self.loop.close()
+
+    def _stop_after(self, turns: int) -> None:
+        """Let connections that were ended a moment ago be closed, then stop."""
+        if turns:
+            self.loop.call_soon(self._stop_after, turns - 1)
+        else:
+            self.loop.stop()

@@ -107,6 +107,9 @@ class NodeLinks:
             if connection is None:
                 self._lose(node, ConnectionLostError("connection lost: it was closed"))
                 return True
+            if self._links[node].holds_bytes:
+                self._take(node)
+                return True
             nodes[connection.fileno()] = node
             poll.register(connection, select.POLLIN)
         if ear is not None:

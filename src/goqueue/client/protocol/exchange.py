@@ -17,6 +17,7 @@ from goqueue.base.errors import (
     InvalidRequestError,
     ProtocolError,
     TooLargeError,
+    WrongPortError,
     from_code,
 )
 from goqueue.base.limits import REQUEST_HEADER_BYTES_MAX
@@ -111,7 +112,9 @@ class Exchange:
         return packet.header if packet is not None and packet.kind == Kind.REPLY else None
 
     def _explain(self, data: bytes, error: ProtocolError) -> ProtocolError:
-        """Return what to make of bytes that are no reply."""
+        """Return what to make of bytes that are no reply, or of a reply to the whole connection."""
+        if isinstance(error, WrongPortError):
+            return WrongPortError(f"{self._address}: {error.message}")
         if data.startswith(HTTP):
             return explain_http(data, self._address)
         return ProtocolError(f"the answer is not of the native protocol: {error.message}")
@@ -122,6 +125,8 @@ def _reply(packet: Packet) -> Reply:
     if packet.kind != Kind.ERROR:
         return Reply(correlation, Answer(packet.header, packet.payload))
     failure = decode(packet.header, calls.Failure)
+    if failure.code == WrongPortError.code and not correlation:
+        raise WrongPortError(failure.message)
     if correlation:
         return Reply(correlation, from_code(failure.code, failure.message))
     return Reply(0, ConnectionLostError(f"connection lost: {failure.message}"))
@@ -156,8 +161,8 @@ def parse_addresses(text: str) -> list[str]:
 
 
 def parse_address(address: str) -> tuple[str, int]:
-    """Read ``host:port``, ``host`` or ``goqueue://host:port``."""
-    text = address.removeprefix("goqueue://").rstrip("/")
+    """Read ``host:port``, ``host``, ``goqueue://host:port`` or ``goqueues://host:port``."""
+    text = address.removeprefix("goqueue://").removeprefix("goqueues://").rstrip("/")
     if "://" in text:
         raise InvalidRequestError(
             f"{address!r} is not a native address; write host:port, for example 127.0.0.1:7070"

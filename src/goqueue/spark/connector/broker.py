@@ -94,7 +94,9 @@ def open_link(connection: Connection) -> NativeLink:
     What cannot be reached at present is tried again when the link is used.
     """
     servers = connection.servers.split(",")
-    dial = Dial(timeout_s=connection.timeout_ms / 1_000, api_key=connection.api_key)
+    dial = Dial(
+        timeout_s=connection.timeout_ms / 1_000, api_key=connection.api_key, tls=connection.tls
+    )
     first = dial if len(servers) == 1 else dial.within(min(dial.timeout_s, CONNECT_SECONDS_MAX))
     for server in servers:
         link = BlockingLink(server, first)

@@ -15,6 +15,7 @@ from goqueue.base.limits import NAME_CHARACTERS_MAX, PARTITIONS_MAX, TX_TIMEOUT_
 from goqueue.base.names import check_name
 from goqueue.base.units import SECOND_MS
 from goqueue.client.protocol.exchange import parse_addresses
+from goqueue.client.tls import SECURE_SCHEME, TlsOptions
 from goqueue.spark.connector.option_places import (
     EARLIEST,
     LATEST,
@@ -39,10 +40,12 @@ TRIGGER_DELAY_MS_MAX: Final = 7 * 24 * 3_600 * SECOND_MS
 EXACTLY_ONCE: Final = "exactly-once"
 AT_LEAST_ONCE: Final = "at-least-once"
 
+TLS_OPTIONS: Final = ("tls", "tlsCa", "tlsCert", "tlsKey", "tlsPin", "tlsServerName")
 READ_OPTIONS: Final = (
     "servers",
     "bootstrap.servers",
     "apiKey",
+    *TLS_OPTIONS,
     "logdir",
     "subscribe",
     "subscribePattern",
@@ -69,6 +72,7 @@ WRITE_OPTIONS: Final = (
     "servers",
     "bootstrap.servers",
     "apiKey",
+    *TLS_OPTIONS,
     "topic",
     "createTopic",
     "txnAppId",
@@ -98,6 +102,7 @@ class Connection:
     servers: str = DEFAULT_SERVERS
     api_key: str | None = None
     timeout_ms: int = 30_000
+    tls: TlsOptions | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,7 +266,7 @@ def _check_source(reading: _OptionReading, *, is_stream: bool | None) -> None:
     if reading.has("logdir"):
         reading.problems += [
             f"{name} needs a broker, and logdir reads without one"
-            for name in reading.has("schema", "apiKey")
+            for name in reading.has("schema", "apiKey", *TLS_OPTIONS)
         ]
 
 
@@ -307,12 +312,30 @@ def write_options(given: Given, *, is_stream: bool) -> WriteOptions:
 
 
 def _connection(reading: _OptionReading) -> Connection:
-    servers = reading.take("servers", _servers, DEFAULT_SERVERS)
+    given = reading.take("servers", _servers, DEFAULT_SERVERS)
+    servers = reading.take("bootstrap.servers", _servers, given)
     return Connection(
-        servers=reading.take("bootstrap.servers", _servers, servers),
+        servers=servers.removeprefix(SECURE_SCHEME),
+        tls=_tls(reading, is_wanted=servers.startswith(SECURE_SCHEME)),
         api_key=reading.take("apiKey", _plain, None),
         timeout_ms=reading.take("timeout", _timeout, 30_000),
     )
+
+
+def _tls(reading: _OptionReading, *, is_wanted: bool) -> TlsOptions | None:
+    """Return how TLS is spoken; any option of it asks for it."""
+    names = ("ca", "cert", "key", "pin", "server_name")
+    texts = [reading.take(name, str, "") for name in TLS_OPTIONS[1:]]
+    is_asked = reading.take("tls", _flag, is_wanted or any(texts))
+    if not is_asked:
+        if is_wanted or any(texts):
+            reading.problems.append("tls is false, but servers or other options ask for TLS")
+        return None
+    try:
+        return TlsOptions(**dict(zip(names, texts, strict=True)))
+    except InvalidRequestError as error:
+        reading.problems.append(error.message)
+        return None
 
 
 def _unknown(name: str, known: Mapping[str, str]) -> str:
@@ -337,7 +360,8 @@ def _directory(text: str) -> str | None:
 
 
 def _servers(text: str) -> str:
-    return ",".join(parse_addresses(text))
+    scheme = SECURE_SCHEME if SECURE_SCHEME in text else ""
+    return scheme + ",".join(parse_addresses(text))
 
 
 def _natural(text: str) -> int | None:

@@ -48,11 +48,13 @@ class Surroundings:
     spark: "SparkSession"
     servers: str = ""
     api_key: str = ""
+    tls: Mapping[str, str] = field(default_factory=dict)
+    """Options of the connector that say how TLS is spoken; none for connections in the clear."""
 
     def broker_options(self) -> dict[str, str]:
         """Return the options of the connector that say where the broker is."""
         options = {"servers": self.servers} if self.servers else {}
-        return options | ({"apiKey": self.api_key} if self.api_key else {})
+        return options | ({"apiKey": self.api_key} if self.api_key else {}) | dict(self.tls)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

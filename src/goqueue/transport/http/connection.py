@@ -153,7 +153,9 @@ class HttpConnection(asyncio.Protocol):
         peer = transport.get_extra_info("peername")
         self._session = self._hub.app.gate.open(caller_at(Transport.HTTP, peer))
         # What the system does not take at once is known, and no more work is done until it has.
-        transport.set_write_buffer_limits(high=0)
+        # By TLS nothing waiting is at the limit of nothing already.
+        is_tls = transport.get_extra_info("ssl_object") is not None
+        transport.set_write_buffer_limits(high=1 if is_tls else 0)
         keep_little_unsent(transport)
         self._hub.connections.add(self)
         if len(self._hub.connections) > self._hub.connections_max:

@@ -3,22 +3,23 @@
 import asyncio
 from collections.abc import Callable
 from email.utils import formatdate
-from typing import Final
 
 from goqueue.base.units import SECOND_MS
 from goqueue.service.service import Service
+from goqueue.transport.door import Contexts, Door
 from goqueue.transport.http.api import operations
 from goqueue.transport.http.app import App
 from goqueue.transport.http.connection import HttpConnection, Hub
 from goqueue.transport.http.origin import Hosts
-
-BACKLOG: Final = 1_024
+from goqueue.wire.wrong_port import tls_port_reply
 
 
 class HttpServer:
     """Listens for HTTP. It handles no signals: stopping is the business of who started it."""
 
-    def __init__(self, service: Service, *, native: Callable[[], str] = str) -> None:
+    def __init__(
+        self, service: Service, *, native: Callable[[], str] = str, tls: Contexts | None = None
+    ) -> None:
         self._service = service
         config = service.config
         self._hub = Hub(
@@ -33,18 +34,21 @@ class HttpServer:
             lost=self._count_down,
             native=native,
         )
-        self._server: asyncio.Server | None = None
-        self._address = ""
+        self._door = Door(
+            lambda: HttpConnection(self._hub),
+            tls=tls,
+            plain_reply=lambda first: tls_port_reply(first, self.address),
+        )
         self._date_timer: asyncio.TimerHandle | None = None
         self._all_gone = asyncio.Event()
 
     def __repr__(self) -> str:
-        return f"<HttpServer on {self._address}: {len(self._hub.connections)} connections>"
+        return f"<HttpServer on {self.address}: {len(self._hub.connections)} connections>"
 
     @property
     def address(self) -> str:
         """Where it listens, with the port that was really taken."""
-        return self._address
+        return self._door.address
 
     async def start(self, listener: str) -> None:
         """Listen on ``host:port``; port 0 takes a free one."""
@@ -53,29 +57,18 @@ class HttpServer:
 
     async def bind(self, listener: str) -> None:
         """Take the port without accepting connections yet."""
-        host, _, port = listener.rpartition(":")
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(
-            self._accept,
-            host.strip("[]") or None,
-            int(port),
-            backlog=BACKLOG,
-            start_serving=False,
-        )
-        self._address = f"{host}:{self._server.sockets[0].getsockname()[1]}"
+        await self._door.bind(listener)
 
     async def listen(self) -> None:
         """Serve clients at the port that was taken."""
-        assert self._server is not None, "bound"
         self._keep_date()
-        await self._server.start_serving()
+        await self._door.listen()
 
     async def stop(self) -> None:
         """Stop listening, answer what is under way, then close every connection."""
-        if self._server is None:
+        if not self._door.is_open:
             return
-        server, self._server = self._server, None
-        server.close()
+        self._door.close()
         if self._date_timer is not None:
             self._date_timer.cancel()
         # Nobody waits any longer for messages that would not be settled here.
@@ -83,7 +76,7 @@ class HttpServer:
         for connection in list(self._hub.connections):
             connection.shutdown()
         await self._drain(self._service.config.shutdown_timeout_ms / SECOND_MS)
-        await server.wait_closed()
+        await self._door.wait_closed()
 
     async def _drain(self, timeout_seconds: float) -> None:
         deadline = asyncio.get_running_loop().time() + timeout_seconds
@@ -99,9 +92,6 @@ class HttpServer:
                 task.cancel()
             for connection in list(self._hub.connections):
                 connection.abort()
-
-    def _accept(self) -> HttpConnection:
-        return HttpConnection(self._hub)
 
     def _count_down(self) -> None:
         if not self._hub.connections:

@@ -7,18 +7,21 @@ from typing import Any, Final
 from goqueue.base.errors import OverloadedError
 from goqueue.base.limits import REPLY_BUFFER_BYTES_MAX, REQUEST_BUFFER_BYTES_MAX
 from goqueue.service.service import Service
+from goqueue.transport.door import Contexts, Door
 from goqueue.transport.native.budget import ByteBudget
 from goqueue.transport.native.connection import Connection
 from goqueue.transport.native.dispatch import Dispatch
+from goqueue.wire.wrong_port import tls_port_reply
 
 STOP_SECONDS_MAX: Final = 5.0
-BACKLOG: Final = 1_024
 
 
 class NativeServer:
     """Listens for clients of the native protocol."""
 
-    def __init__(self, service: Service, *, http: Callable[[], str] = str) -> None:
+    def __init__(
+        self, service: Service, *, http: Callable[[], str] = str, tls: Contexts | None = None
+    ) -> None:
         self._http = http
         self._service = service
         self._dispatch = Dispatch(service)
@@ -27,13 +30,14 @@ class NativeServer:
         self._connections: dict[Connection, None] = {}
         self._empty = asyncio.Event()
         self._empty.set()
-        self._server: asyncio.Server | None = None
-        self._address = ""
+        self._door = Door(
+            self._accept, tls=tls, plain_reply=lambda first: tls_port_reply(first, http())
+        )
 
     @property
     def address(self) -> str:
         """Where it listens, with the port that was really taken."""
-        return self._address
+        return self._door.address
 
     async def start(self, listener: str) -> None:
         """Listen on ``host:port``; port 0 takes a free one."""
@@ -41,29 +45,18 @@ class NativeServer:
         await self.listen()
 
     async def bind(self, listener: str) -> None:
-        """Take the port, and nobody in yet."""
-        host, _, port = listener.rpartition(":")
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(
-            self._accept,
-            host.strip("[]") or None,
-            int(port),
-            backlog=BACKLOG,
-            start_serving=False,
-        )
-        bound = self._server.sockets[0].getsockname()
-        self._address = f"{host}:{bound[1]}"
+        """Take the port without accepting connections yet."""
+        await self._door.bind(listener)
 
     async def listen(self) -> None:
         """Serve clients at the port that was taken."""
-        assert self._server is not None, "bound"
-        await self._server.start_serving()
+        await self._door.listen()
 
     async def stop(self) -> None:
         """Stop listening, let requests under way finish, then close every connection."""
-        if self._server is None:
+        if not self._door.is_open:
             return
-        self._server.close()
+        self._door.close()
         await _wait(connection.drain() for connection in self._connections)
         for connection in list(self._connections):
             connection.close()
@@ -71,8 +64,7 @@ class NativeServer:
         for connection in list(self._connections):
             # It does not take its replies; nobody else waits for that.
             connection.abort()
-        await self._server.wait_closed()
-        self._server = None
+        await self._door.wait_closed()
 
     def _accept(self) -> Connection:
         return Connection(

@@ -93,6 +93,7 @@ STATUS_BY_CODE: Final[dict[str, HTTPStatus]] = {
     "reassignment_not_found": HTTPStatus.NOT_FOUND,
     "operation_active": HTTPStatus.CONFLICT,
     "protocol_error": HTTPStatus.BAD_REQUEST,
+    "untrusted_broker": HTTPStatus.BAD_GATEWAY,
     "wrong_port": HTTPStatus.BAD_REQUEST,
     "unsupported": HTTPStatus.NOT_IMPLEMENTED,
     "connection_lost": HTTPStatus.SERVICE_UNAVAILABLE,
