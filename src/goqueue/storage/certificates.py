@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import os
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -120,13 +121,13 @@ def _lasts(cert: Path) -> bool:
         found = x509.load_pem_x509_certificate(cert.read_bytes())
     except (OSError, ValueError):
         return False
-    return found.not_valid_after_utc > datetime.now(UTC) + timedelta(days=RENEWED_DAYS)
+    return found.not_valid_after_utc > _now() + timedelta(days=RENEWED_DAYS)
 
 
 def _builder(
     subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, days: int
 ) -> x509.CertificateBuilder:
-    now = datetime.now(UTC)
+    now = _now()
     return (
         x509.CertificateBuilder()
         .subject_name(subject)
@@ -160,3 +161,7 @@ def _write(path: Path, content: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)
+
+
+def _now() -> datetime:
+    return datetime.fromtimestamp(time.time(), UTC)
