@@ -10,12 +10,14 @@ ARGS ?=
 GOQUEUE_FUZZ_SECONDS ?= 600
 GOQUEUE_SOAK_SECONDS ?= 3600
 GOQUEUE_SIM_SEEDS ?= 2000
+GOQUEUE_CHAOS_CYCLES ?= 40
+GOQUEUE_CHAOS_SEED ?= 1
 
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-annotate --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help
-.PHONY: help run serve cluster test check sim bench soak fuzz fmt clean lock
+.PHONY: help run serve cluster test check sim chaos bench soak fuzz fmt clean lock
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[.a-z]+:.*## / {printf "  %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,6 +46,9 @@ check: $(READY) ## format, lint, types and layers, all reported before failing
 
 sim: $(READY) ## simulate brokers and quorums under faults from GOQUEUE_SIM_SEEDS (2000) seeds
 	@GOQUEUE_SIM_SEEDS=$(GOQUEUE_SIM_SEEDS) $(BIN)/python -m pytest -n 2 tests/sim $(ARGS)
+
+chaos: $(READY) ## attack three real nodes GOQUEUE_CHAOS_CYCLES (40) times, from GOQUEUE_CHAOS_SEED; needs root
+	@$(BIN)/python -m tests.chaos --cycles $(GOQUEUE_CHAOS_CYCLES) --seed $(GOQUEUE_CHAOS_SEED) $(ARGS)
 
 bench: $(BENCH_READY) ## measure GoQueue beside its peers; ARGS goes to the harness
 	@$(BIN)/python -m benchmarks $(ARGS)

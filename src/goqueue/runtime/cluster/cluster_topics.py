@@ -145,10 +145,15 @@ class ClusterTopics:
             for topic in missing:
                 await self._open_all([topic])
 
-    async def _open_some(self, missing: Sequence[ClusterTopic]) -> None:
-        broker, image = self._broker, self._source.image
-        for topic in missing:
+    async def _open_some(self, wanted: Sequence[ClusterTopic]) -> None:
+        for topic in wanted:
             await self._claim(topic)
+        broker, image = self._broker, self._source.image
+        # Folders are claimed by threads; a topic may have been deleted meanwhile.
+        missing = [one for one in wanted if one.id in image.topics]
+        for topic in wanted:
+            if topic.id not in image.topics:
+                await self._disclaim(topic.name)
         openings = [broker.opening(image.catalog.topics[topic.name]) for topic in missing]
         await broker.open_partitions(openings)
         for topic, opening in zip(missing, openings, strict=True):
@@ -167,6 +172,11 @@ class ClusterTopics:
         await loop.run_in_executor(None, _move_away, disk, topic.name)
         await self._host.topic_closes(topic.name)
         await loop.run_in_executor(None, _write_id, disk, topic.name, wanted)
+
+    async def _disclaim(self, name: TopicName) -> None:
+        """Remove the folder of a topic that was deleted before it was opened."""
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(None, remove_topic_files, self._broker.disk, name)
 
     async def _remove_strangers(self) -> None:
         """Remove folders of this cluster's topics that it does not have any more."""
