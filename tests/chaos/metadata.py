@@ -78,7 +78,7 @@ class Registrar(threading.Thread):
 
     def run(self) -> None:
         """Ask until told to stop."""
-        while not self.over.wait(0.15):
+        while not self.over.wait(0.1):
             verb = self._chance.choice(("create", "describe", "describe", "describe", "delete"))
             topic = f"meta-{self.round}-{self._chance.randrange(2)}"
             asked = (verb, topic, self._chance.randint(1, 3))
