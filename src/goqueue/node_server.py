@@ -7,7 +7,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
-from goqueue.base.errors import ShuttingDownError
+from goqueue.base.errors import GoQueueError, ShuttingDownError
 from goqueue.base.ids import NodeId
 from goqueue.config.cluster_check import read_key
 from goqueue.config.cluster_settings import parse_peers
@@ -20,6 +20,7 @@ from goqueue.runtime.cluster.consensus import Consensus, ConsensusMaker, StateMa
 from goqueue.runtime.cluster.gauges import cluster_metrics, repair_metrics
 from goqueue.runtime.cluster.node import Node
 from goqueue.runtime.cluster.node_config import ListenerAddresses, NodeConfig
+from goqueue.runtime.cluster.quorum import Quorum
 from goqueue.runtime.cluster.replicas import Replicas
 from goqueue.runtime.cluster.views import ClusterViews
 from goqueue.server import Server
@@ -146,7 +147,7 @@ class NodeServer(Server):
             await self._listen()
             await self._find_cluster()
         except BaseException:
-            await self._abandon()
+            await self.abandon()
             raise
         await self._open_broker()
         self.service.gate.serve()
@@ -172,7 +173,7 @@ class NodeServer(Server):
             await replicas.settled()
             self.broker.metrics.collect_from(lambda: repair_metrics(replicas.repairs))
         except BaseException:
-            await self._abandon()
+            await self.abandon()
             raise
 
     def _make_replicas(self) -> Replicas:
@@ -204,6 +205,18 @@ class NodeServer(Server):
         if self._waiting is not None:
             self._waiting.cancel()
 
+    async def failed(self) -> GoQueueError:
+        """Return why this node cannot take part in its cluster any more.
+
+        Without its quorum it hears of no decision, so it can neither lead nor follow.
+        """
+        quorum = self.node.quorum
+        if not isinstance(quorum, Quorum):
+            return await super().failed()
+        await quorum.failed.wait()
+        assert quorum.failure is not None, "it failed"
+        return quorum.failure
+
     async def stop(self) -> None:
         """Let others take over, then stop as any broker; what was synced is noted at the end."""
         await self.node.leave()
@@ -217,7 +230,8 @@ class NodeServer(Server):
         await self._cluster.stop()
         self.node.end_clean()
 
-    async def _abandon(self) -> None:
+    async def abandon(self) -> None:
+        """Stop listening and leave the quorum; what is open stays as it is."""
         await self._close_ports()
         await self.node.stop()
         self.broker.disk.unlock()

@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from goqueue.base.errors import GoQueueError
 from goqueue.config.model import BrokerConfig
 from goqueue.observability.logging import get_logger
 from goqueue.runtime.broker import Broker
@@ -98,6 +99,15 @@ class Server:
 
     def interrupt(self) -> None:
         """End a start that waits for other machines; a broker by itself waits for none."""
+
+    async def failed(self) -> GoQueueError:
+        """Return why this process is of no use any more; a broker by itself serves what it can."""
+        never: asyncio.Future[GoQueueError] = asyncio.get_running_loop().create_future()
+        return await never
+
+    async def abandon(self) -> None:
+        """Stop listening, and leave everything else as it is: the disk may have failed."""
+        await self._close_ports()
 
     async def stop(self) -> None:
         """Stop listening, answer what is under way, make everything durable."""

@@ -50,6 +50,17 @@ class ClusteredNode:
                 env={**os.environ, **settings},
             )
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, "started"
+        return self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """How the process ended; None while it runs."""
+        assert self._process is not None, "started"
+        return self._process.poll()
+
     def end(self, number: int) -> int:
         """Send a signal and wait for the end; return the exit code."""
         assert self._process is not None, "started"

@@ -10,7 +10,7 @@ import shutil
 import signal
 import socket
 import sys
-from typing import Final
+from typing import Final, NoReturn
 
 import uvloop
 from rich.console import Console
@@ -18,7 +18,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from goqueue.base.errors import ShuttingDownError
+from goqueue.base.errors import GoQueueError, ShuttingDownError
 from goqueue.base.units import SECOND_MS
 from goqueue.cli.contexts import DEFAULT_SERVER
 from goqueue.cli.failure import FAILED, Failure
@@ -85,8 +85,13 @@ async def _serve(config: BrokerConfig, heap: Heap, *, is_terminal: bool) -> None
     if is_terminal:
         _welcome(config, native=server.native_address, http=server.http_address)
     trimming = loop.create_task(heap.trim_regularly())
+    failing = loop.create_task(server.failed())
+    failing.add_done_callback(lambda _: stopping.set())
     await stopping.wait()
     trimming.cancel()
+    if failing.done():
+        await _give_up(server, failing.result())
+    failing.cancel()
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     # Somebody who presses Ctrl-C again means it; what was acknowledged is on disk already.
     loop.remove_signal_handler(signal.SIGINT)
@@ -100,6 +105,15 @@ async def _serve(config: BrokerConfig, heap: Heap, *, is_terminal: bool) -> None
             code="stop_timeout",
             exit_code=FAILED,
         ) from error
+
+
+async def _give_up(server: Server, error: GoQueueError) -> NoReturn:
+    """End at once, so that others take over at once; a new process may find the disk mended."""
+    log.error(LogEvent.NODE_FAILED, error=error.message)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(STOP_GRACE_MS / SECOND_MS):
+            await server.abandon()
+    raise Failure(f"the node cannot go on: {error.message}", code=error.code, exit_code=FAILED)
 
 
 async def _started(server: Server, stopping: asyncio.Event) -> bool:

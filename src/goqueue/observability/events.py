@@ -106,6 +106,7 @@ class LogEvent(StrEnum):
     QUORUM_DATA_LOST = "quorum journal damaged: this node has no vote until it has caught up"
     QUORUM_WAITS = "quorum cannot write, will retry"
     QUORUM_FAILED = "quorum left: its disk failed"
+    NODE_FAILED = "node ends: it cannot take part in its cluster"
     QUORUM_CRASHED = "quorum left: it crashed"
     ETCD_QUORUM_FAILED = "quorum left: etcd has not what it had"
     ETCD_UNREACHABLE = "etcd cannot be reached, will retry"

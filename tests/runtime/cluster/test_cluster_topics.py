@@ -1,4 +1,4 @@
-"""The topics of the image on each node: what is deleted while it is opened leaves nothing behind."""
+"""The topics of the image on each node: what is deleted while it opens leaves nothing behind."""
 
 import asyncio
 

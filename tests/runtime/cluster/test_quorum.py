@@ -10,6 +10,7 @@ from goqueue.base.cluster_limits import RAFT_ENTRY_BYTES_MAX
 from goqueue.base.errors import GoQueueError, ProtocolError, StorageFailedError, TooLargeError
 from goqueue.base.ids import Position
 from goqueue.core.raft.messages import PeerId
+from goqueue.runtime.cluster.consensus import Leading
 from goqueue.storage.raft_store import JOURNAL_PATH, SNAPSHOT_PATH
 from tests.runtime.cluster.consensus_contract import ConsensusContract
 from tests.runtime.cluster.fleet import QuorumFleet, run_fleet
@@ -122,6 +123,10 @@ def test_a_disk_that_fails_ends_the_part_of_its_node() -> None:
         assert isinstance(fleet.node(leader).failure, StorageFailedError)
         with pytest.raises(StorageFailedError):
             await fleet.node(leader).propose(b"late")
+        assert fleet.node(leader).failed.is_set()
+        assert fleet.node(leader).leading == Leading(
+            leader=None, term=fleet.node(leader).leading.term, is_own=False
+        )
         await fleet.crash(leader)
         await fleet.propose(b"after")
         await fleet.start(leader)

@@ -15,6 +15,7 @@ from goqueue.base.errors import (
     NotLeaderError,
     OverloadedError,
     ShuttingDownError,
+    StorageFailedError,
     from_code,
 )
 from goqueue.base.ids import NodeId
@@ -40,6 +41,7 @@ TRY_AGAIN: Final = (
     LeaderNotAvailableError,
     OverloadedError,
     ShuttingDownError,
+    StorageFailedError,
 )
 """What says nothing about the proposal: another try, or another controller, may take it."""
 

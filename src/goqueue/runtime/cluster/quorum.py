@@ -103,6 +103,8 @@ class Quorum:
         self._is_stopping = False
         self.failure: GoQueueError | None = None
         """Why this node takes part no longer, if it is not its host who ended that."""
+        self.failed = asyncio.Event()
+        """Set when there is a failure."""
 
     def __repr__(self) -> str:
         return f"<Quorum: {self._raft!r}>"
@@ -111,10 +113,11 @@ class Quorum:
     def leading(self) -> Leading:
         """Who leads, as far as this node knows."""
         state = self._raft.leadership
+        is_heard = state.leader != NO_PEER and self.failure is None
         return Leading(
-            leader=None if state.leader == NO_PEER else state.leader,
+            leader=state.leader if is_heard else None,
             term=state.term,
-            is_own=state.role is RaftRole.LEADER,
+            is_own=is_heard and state.role is RaftRole.LEADER,
         )
 
     @property
@@ -281,6 +284,10 @@ class Quorum:
             log.error(LogEvent.QUORUM_FAILED, peer=self._config.peer, error=error.message)
         self.failure = error
         self._end_waits(error)
+        if not self._is_stopping:
+            # Its host knows nothing new from now on: not who leads, not what was decided.
+            self._note_leadership()
+            self.failed.set()
 
     async def _carry_out(self, effects: Effects) -> None:
         for message in effects.messages:

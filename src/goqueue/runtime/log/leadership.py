@@ -239,12 +239,22 @@ class Leadership:
         durable.add_done_callback(partial(self._end_sync, future))
         return future
 
+    def check_disk(self, failure: StorageFailedError) -> None:
+        """Raise NotLeaderError if the disk failed and another replica leads from now on.
+
+        Whether that has what was appended here is not known.
+        """
+        if not self.is_alone:
+            raise NotLeaderError(f"the leader gave the partition up: {failure.message}")
+
     def _end_sync(self, future: asyncio.Future[None], durable: asyncio.Future[None]) -> None:
         error = None if durable.cancelled() else durable.exception()
         if error is not None and not future.done():
-            if isinstance(error, StorageFailedError) and not self.is_alone:
-                # Another replica leads from now on; whether it has these messages is not known.
-                error = NotLeaderError(f"the leader gave the partition up: {error.message}")
+            try:
+                if isinstance(error, StorageFailedError):
+                    self.check_disk(error)
+            except NotLeaderError as elsewhere:
+                error = elsewhere
             future.set_exception(error)
         self.advance()
 

@@ -263,6 +263,8 @@ class Partition:
     def committed(self, requests: int = 1) -> asyncio.Future[None]:
         """Return a future that is done when everything appended so far may be acknowledged."""
         self.leadership.check_role()
+        if self.log.failure is not None:
+            self.leadership.check_disk(self.log.failure)
         self.check_open()
         durable = self._committer.durable(self, requests)
         if self.leadership.replication is None:

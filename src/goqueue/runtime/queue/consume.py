@@ -208,7 +208,10 @@ class Consumption:
                 continue
             decision = decide(hosted.ledger, part, policy, hosted.moment())
             hosted.commit(decision.events)
-            awaits_disk = awaits_disk or (bool(decision.events) and hosted.awaits_disk)
+            # A refusal, too, is a word about what may not be on the disk yet: an ack that is
+            # repeated is refused because of the first one, which a failed sync may take back.
+            says_something = bool(decision.events or decision.reply.refused)
+            awaits_disk = awaits_disk or (says_something and hosted.awaits_disk)
             outcomes.append(decision.reply)
         return outcomes, awaits_disk
 
