@@ -187,6 +187,12 @@ class Outbox(Generic[OwnerType]):
         return self._recover(now)
 
     def _sent(self, batches: list[Batch[OwnerType]]) -> list[Batch[OwnerType]]:
+        # Numbered now: of requests to several nodes, a later one may leave first.
+        for batch in batches:
+            if batch.sequence is None:
+                place = batch.owner.topic, batch.part.partition
+                batch.sequence = self._sequences.get(place, 0)
+                self._sequences[place] = batch.sequence + batch.part.packed.rows
         self._in_flight[batches[0].number] = batches
         return batches
 
@@ -291,10 +297,7 @@ class Outbox(Generic[OwnerType]):
 
     def _stamp(self, batch: Batch[OwnerType]) -> ProducerStamp:
         assert self._identity is not None, "identified before sending"
-        if batch.sequence is None:
-            place = batch.owner.topic, batch.part.partition
-            batch.sequence = self._sequences.get(place, 0)
-            self._sequences[place] = batch.sequence + batch.part.packed.rows
+        assert batch.sequence is not None, "numbered in the order of its partition"
         return ProducerStamp(
             ProducerId(self._identity.producer_id),
             Epoch(self._identity.epoch),
