@@ -22,6 +22,7 @@ from goqueue.runtime.cluster.node import Node
 from goqueue.runtime.cluster.node_config import ListenerAddresses, NodeConfig
 from goqueue.runtime.cluster.quorum import Quorum
 from goqueue.runtime.cluster.replicas import Replicas
+from goqueue.runtime.cluster.scrub import Scrub
 from goqueue.runtime.cluster.views import ClusterViews
 from goqueue.server import Server
 from goqueue.service.cluster_port import ClusterPort
@@ -97,6 +98,7 @@ class NodeServer(Server):
         )
         self.node.attach(self._cluster)
         self.replicas: Replicas | None = None
+        self.scrub: Scrub | None = None
         self._waiting: asyncio.Task[None] | None = None
         self._views = ClusterViews(self.node, disk)
         self._add_handlers()
@@ -171,6 +173,10 @@ class NodeServer(Server):
             self.peers.add(replicas.handlers())
             await replicas.start()
             await replicas.settled()
+            self.scrub = Scrub(
+                replicas, self.broker.disk, bytes_per_second=self.config.cluster_scrub_bytes
+            )
+            self.scrub.start()
             self.broker.metrics.collect_from(lambda: repair_metrics(replicas.repairs))
         except BaseException:
             await self.abandon()
@@ -222,6 +228,8 @@ class NodeServer(Server):
         await self.node.leave()
         self.broker.end_waits()
         await super()._close_ports()
+        if self.scrub is not None:
+            await self.scrub.stop()
         if self.replicas is not None:
             await self.replicas.stop()
         await self._views.stop()

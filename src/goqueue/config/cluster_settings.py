@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 from goqueue.base.cluster_limits import NODE_ID_CHARACTERS_MAX, NODES_MAX, REPLICAS_MAX
 from goqueue.base.errors import InvalidNameError
 from goqueue.base.names import check_name
-from goqueue.base.units import MINUTE_MS, format_duration_ms
+from goqueue.base.units import MINUTE_MS, GiB, format_duration_ms, format_size_bytes
 from goqueue.config.address import parse_address
 from goqueue.config.readers import (
     Setting,
@@ -14,6 +14,7 @@ from goqueue.config.readers import (
     read_duration,
     read_flag,
     read_listener,
+    read_size,
     read_text,
 )
 
@@ -217,5 +218,14 @@ CLUSTER_SETTINGS: Final = (
         flag=None,
         meaning="replicas of new topics that do not say; 0 means 3, or as many as there are nodes",
         read=read_count(0, REPLICAS_MAX),
+    ),
+    Setting(
+        field="cluster_scrub_bytes",
+        key="cluster.scrub_rate",
+        environment="GOQUEUE_CLUSTER_SCRUB_RATE",
+        flag=None,
+        meaning="bytes a second read in the background to find damaged messages; 0 reads nothing",
+        read=read_size(0, GiB),
+        show=format_size_bytes,
     ),
 )

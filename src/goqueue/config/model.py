@@ -64,3 +64,4 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     cluster_election_ms: int = 1_000
     cluster_leave_ms: int = 30_000
     cluster_replication_factor: int = 0
+    cluster_scrub_bytes: int = 1_048_576

@@ -154,6 +154,7 @@ class LogEvent(StrEnum):
     REPAIR_NOT_ANSWERED = "replica could not be asked for messages that are damaged here"
     REPAIR_FAILED = "repair of damaged messages failed, will retry"
     REPAIR_CRASHED = "repair of damaged messages crashed, will retry"
+    SCRUB_CRASHED = "reading everything for damage crashed, will begin again"
     FETCH_FAILED = "leader cannot be fetched from, will retry"
     FEED_UNREADABLE = "messages for a follower cannot be read, will retry"
     FEED_CRASHED = "answering a follower crashed"
