@@ -21,6 +21,8 @@ from goqueue.runtime.cluster.gauges import cluster_metrics, repair_metrics
 from goqueue.runtime.cluster.node import Node
 from goqueue.runtime.cluster.node_config import ListenerAddresses, NodeConfig
 from goqueue.runtime.cluster.quorum import Quorum
+from goqueue.runtime.cluster.reassignments import Reassignments
+from goqueue.runtime.cluster.replica_reports import ReplicaReports
 from goqueue.runtime.cluster.replicas import Replicas
 from goqueue.runtime.cluster.scrub import Scrub
 from goqueue.runtime.cluster.views import ClusterViews
@@ -171,6 +173,7 @@ class NodeServer(Server):
             await self.broker.start()
             self.replicas = replicas = self._make_replicas()
             self.peers.add(replicas.handlers())
+            self._offer_moves(replicas)
             await replicas.start()
             await replicas.settled()
             self.scrub = Scrub(
@@ -193,6 +196,14 @@ class NodeServer(Server):
         )
         self.node.topology.topics = replicas.topics
         return replicas
+
+    def _offer_moves(self, replicas: Replicas) -> None:
+        """Let replicas be moved, and topics grow."""
+        reports = ReplicaReports(replicas, self.node.metadata, self._cluster)
+        self.peers.add(reports.handlers())
+        self.node.controller.find_ends = reports.find_ends
+        moves = Reassignments(self.node.metadata, self.node.topology.propose, reports)
+        self.service.reassignment.moves = self.port.moves = moves
 
     async def _find_cluster(self) -> None:
         loop = asyncio.get_running_loop()

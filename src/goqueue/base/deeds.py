@@ -60,6 +60,8 @@ class Deed(StrEnum):
     # Where things are in a cluster: every client has to know. Topics it may not see are left out.
     FIND_LEADERS = "find_leaders", Permission.NOTHING, ResourceKind.NOTHING
     FIND_COORDINATOR = "find_coordinator", Permission.NOTHING, ResourceKind.NOTHING
+    DESCRIBE_MOVES = "describe_moves", Permission.DESCRIBE, ResourceKind.CLUSTER
+    START_MOVES = "start_moves", Permission.ALTER, ResourceKind.CLUSTER
 
     # Topics.
     CREATE_TOPIC = "create_topic", Permission.CREATE, ResourceKind.TOPIC

@@ -1,39 +1,13 @@
 """``goqueue cluster``: how a cluster stands, asked at the port between its nodes."""
 
-import http.client
-import json
-import os
-import time
-from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Any
 
 import typer
 
-from goqueue.base.errors import ConnectionLostError
-from goqueue.base.units import SECOND_MS
-from goqueue.cli.failure import Failure, usage
+from goqueue.cli import cluster_moves
+from goqueue.cli.cluster_port import KeyOption, NodeOption, ask
 from goqueue.cli.output import Grid, print_data, print_pairs
 from goqueue.cli.session import Session, add_common_options, command
-from goqueue.config.address import parse_address
-from goqueue.wire.http.proof import PROOF_HEADER, TIME_HEADER, proof_of
-
-DEFAULT_NODE: Final = "127.0.0.1:7000"
-NODE_VARIABLE: Final = "GOQUEUE_LISTENERS_INTERNAL"
-KEY_VARIABLE: Final = "GOQUEUE_CLUSTER_KEY_FILE"
-
-NodeOption = Annotated[
-    str | None,
-    typer.Option(
-        "--node",
-        metavar="HOST:PORT",
-        help=f"Port between nodes of any node; also {NODE_VARIABLE}.",
-        show_default=DEFAULT_NODE,
-    ),
-]
-KeyOption = Annotated[
-    Path | None,
-    typer.Option(help=f"File with the key of the cluster; also {KEY_VARIABLE}. Not needed here."),
-]
 
 
 def register(app: typer.Typer) -> None:
@@ -43,6 +17,7 @@ def register(app: typer.Typer) -> None:
     command(cluster, "info")(info)
     command(cluster, "health")(health)
     command(cluster, "nodes")(nodes)
+    cluster_moves.register(cluster)
     app.add_typer(cluster, name="cluster")
 
 
@@ -51,7 +26,7 @@ def info(session: Session, *, node: NodeOption = None, key_file: KeyOption = Non
 
     Example: goqueue cluster info --node 127.0.0.1:7001
     """
-    found = _ask(session, "/cluster/state", node, key_file)
+    found = ask(session, "/cluster/state", node, key_file)
     state, meta = found["cluster_state"], found["cluster_meta"]
     assignments = meta["assignments"].values()
     shown = {
@@ -78,7 +53,7 @@ def health(session: Session, *, node: NodeOption = None, key_file: KeyOption = N
 
     Example: goqueue cluster health -o json
     """
-    found = _ask(session, "/cluster/health", node, key_file)
+    found = ask(session, "/cluster/health", node, key_file)
     if session.is_table:
         stats = found["failure_detector_stats"]
         print_pairs(
@@ -103,7 +78,7 @@ def nodes(session: Session, *, node: NodeOption = None, key_file: KeyOption = No
 
     Example: goqueue cluster nodes
     """
-    found = _ask(session, "/cluster/state", node, key_file)
+    found = ask(session, "/cluster/state", node, key_file)
     leaders = [one["leader"] for one in found["cluster_meta"]["assignments"].values()]
     listed = [
         {
@@ -130,38 +105,3 @@ def nodes(session: Session, *, node: NodeOption = None, key_file: KeyOption = No
 
 def _address(address: dict[str, Any]) -> str:
     return f"{address['host']}:{address['port']}"
-
-
-def _ask(session: Session, path: str, node: str | None, key_file: Path | None) -> Any:  # noqa: ANN401
-    """Return the JSON that a node answers."""
-    text = node or os.environ.get(NODE_VARIABLE) or DEFAULT_NODE
-    try:
-        address = parse_address(text)
-    except ValueError as error:
-        raise usage(f"--node: {error}") from error
-    connection = http.client.HTTPConnection(
-        address.host or "127.0.0.1", address.port, timeout=session.timeout_ms / SECOND_MS
-    )
-    try:
-        connection.request("GET", path, headers=_proof(path, key_file))
-        reply = connection.getresponse()
-        found = json.loads(reply.read())
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        raise ConnectionLostError(f"no node answers at {text}: {error}") from error
-    finally:
-        connection.close()
-    if reply.status != http.HTTPStatus.OK:
-        raise Failure(str(found.get("error", found)), code=str(found.get("code", "refused")))
-    return found
-
-
-def _proof(path: str, key_file: Path | None) -> dict[str, str]:
-    named = key_file or os.environ.get(KEY_VARIABLE)
-    if not named:
-        return {}
-    try:
-        key = Path(named).read_bytes().strip()
-    except OSError as error:
-        raise usage(f"--key-file: {named} cannot be read: {error.strerror}") from error
-    now_ms = time.time_ns() // 1_000_000
-    return {TIME_HEADER: str(now_ms), PROOF_HEADER: proof_of(key, "GET", path, now_ms, b"")}

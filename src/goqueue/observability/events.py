@@ -22,6 +22,7 @@ class LogEvent(StrEnum):
 
     TOPIC_CREATED = "topic created"
     TOPIC_DELETED = "topic deleted"
+    SCALING_WAITS = "partitions were added, a leader does not know yet"
     PARTITIONS_ADDED = "partitions were added to a topic"
     LOG_REPAIRED = "log repaired on open"
     LOG_TAIL_LOST = "messages at the end of a log are lost"

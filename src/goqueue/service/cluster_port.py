@@ -5,13 +5,14 @@ to the controller, or refused with the reason: nobody posts state (trap C9).
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
 from goqueue.base.errors import (
     ForbiddenError,
     InvalidRequestError,
+    LeaderNotAvailableError,
     NodeRefusedError,
 )
 from goqueue.base.ids import NodeId
@@ -19,10 +20,13 @@ from goqueue.core.cluster.commands import ElectLeaders, ForgetNode, PartName
 from goqueue.core.cluster.image import ClusterImage
 from goqueue.core.cluster.replies import OK, PartsReply
 from goqueue.runtime.cluster.node import Node
+from goqueue.runtime.cluster.reassignments import TURNS, Reassignments
 from goqueue.wire.http import cluster as views
 from goqueue.wire.http import cluster_port as port
+from goqueue.wire.http.moving import PlanRequest, StartRequest
 
 BODY_FAULTS: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+MOVES_PATH: Final = "/cluster/reassignment"
 INFO_PARTS: Final = 5
 """``cluster / partition / {topic} / {number} / info``."""
 
@@ -43,6 +47,8 @@ class ClusterPort:
         self._node = node
         self.local_replica: Callable[[str, int], views.LocalReplica | None] = lambda _, __: None
         """Returns how the replica of a partition on this node stands, if it has one."""
+        self.moves: Reassignments | None = None
+        """Moves replicas; set when the broker of this node is open."""
         self._looks: Mapping[str, Callable[[], object]] = {
             "/cluster/state": lambda: views.state_reply(self._image, self._sight),
             "/cluster/metadata": lambda: views.cluster_metadata(self._image, self._sight),
@@ -74,16 +80,34 @@ class ClusterPort:
 
     async def answer(self, method: str, path: str, body: bytes) -> PortAnswer | None:
         """Answer a request, or raise a GoQueueError; None if there is no such route."""
+        if path == MOVES_PATH or path.startswith(f"{MOVES_PATH}/"):
+            return await self._move(method, path.removeprefix(MOVES_PATH).strip("/"), body)
         if method == "GET":
             return self._look(path)
         if method == "POST" and path in self._posts:
             kind, verb = self._posts[path]
-            try:
-                given = msgspec.json.decode(body, type=kind)
-            except BODY_FAULTS as error:
-                raise InvalidRequestError(f"the body is not as it should be: {error}") from error
-            return await verb(given)
+            return await verb(_decoded(body, kind))
         return None
+
+    async def _move(self, method: str, name: str, body: bytes) -> PortAnswer | None:
+        """Answer what is asked of moves of replicas."""
+        moves = self.moves
+        if moves is None:
+            raise LeaderNotAvailableError("this node is starting")
+        name, _, verb = name.partition("/")
+        match method, name, verb:
+            case "GET", "", "":
+                return PortAnswer(await moves.list_all())
+            case "GET", _, "":
+                return PortAnswer(await moves.describe(name))
+            case "POST", "", "":
+                return PortAnswer(await moves.start(_decoded(body, StartRequest)), 202)
+            case "POST", "plan", "":
+                return PortAnswer(await moves.plan(_decoded(body, PlanRequest)))
+            case "POST", _, _ if verb in TURNS:
+                return PortAnswer(await moves.turn(name, verb))
+            case _:
+                return None
 
     @property
     def _image(self) -> ClusterImage:
@@ -188,3 +212,13 @@ class ClusterPort:
             ),
             200 if part.outcome == OK else 503,
         )
+
+
+T = TypeVar("T")
+
+
+def _decoded(body: bytes, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except BODY_FAULTS as error:
+        raise InvalidRequestError(f"the body is not as it should be: {error}") from error

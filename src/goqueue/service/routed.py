@@ -51,6 +51,7 @@ class RoutedService(Service):
         self.turns = own.turns
         self.router = Router(broker, forwarding)
         self._own = own
+        self.reassignment = own.reassignment
         self.queue = queue = RoutedQueue(broker, own.queue, self.router)
         self.receipts = RoutedReceipts(broker, own, queue, self.router)
         for noun in dict.fromkeys(name.partition(".")[0] for name in (*ROUTES, *GATHERINGS)):

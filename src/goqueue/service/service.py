@@ -21,6 +21,7 @@ from goqueue.service.health import Status
 from goqueue.service.publishing import Publishing
 from goqueue.service.queue import Queue
 from goqueue.service.reading import Reading
+from goqueue.service.reassignment import Reassignment
 from goqueue.service.receipts import Receipts
 from goqueue.service.schedules import Schedules
 from goqueue.service.schemas import Schemas
@@ -39,6 +40,7 @@ NOUNS = (
     Publishing,
     Queue,
     Reading,
+    Reassignment,
     Receipts,
     Schedules,
     Schemas,
@@ -70,6 +72,7 @@ class Service:
         self.publishing = Publishing(broker)
         self.queue = Queue(broker)
         self.reading = Reading(broker)
+        self.reassignment = Reassignment()
         self.receipts = Receipts(broker, self.gate)
         self.schedules = Schedules(broker)
         self.schemas = Schemas(broker)

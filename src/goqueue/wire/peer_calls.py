@@ -61,6 +61,8 @@ class PeerOperation(IntEnum):
     FOLLOW_SCHEMAS = 127
     DEAD_LETTERS = 130
     TX_ASK = 135
+    PARTITION_ENDS = 140
+    REPLICA_REPORTS = 141
 
 
 class PeerIdentity(Call, frozen=True):

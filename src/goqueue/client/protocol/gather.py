@@ -6,6 +6,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
+from goqueue.base.errors import StaleMetadataError
 from goqueue.client.protocol.exchange import Answer, ReplyHeader, decode
 from goqueue.wire import calls, delayed_calls, dlq_calls, group_calls, queue_calls
 from goqueue.wire import overview_calls as seen
@@ -57,6 +58,9 @@ def topic_state(_: calls.Call, given: Given) -> Answer:
     """Return a topic with each partition as its leader has it."""
     replies = _read(given, calls.TopicState)
     parts = [part for own, one in replies for part in one.partitions if own.covers(part.partition)]
+    if len(parts) < max(len(one.partitions) for _, one in replies):
+        # Partitions were added since this client asked who leads what.
+        raise StaleMetadataError("the topic has more partitions than this client knows of")
     merged = replace(replies[0][1], partitions=sorted(parts, key=attrgetter("partition")))
     return _answer(merged)
 

@@ -80,6 +80,8 @@ class FeedShare:
     key: LogKey
     offset: Offset
     bytes_max: int
+    is_granted: bool = False
+    """Whether a throttle has granted the bytes: what was really sent is accounted for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -280,13 +282,16 @@ class FeedSession:
         if part.next_offset >= log.end_offset:
             del self._messages[key]
             return None
-        if log.is_throttled and throttle is not None:
+        is_granted = log.is_throttled and throttle is not None
+        if is_granted and throttle is not None:
             bytes_max = throttle.take(bytes_max, now_ms=now_ms)
             if bytes_max == 0:
                 del self._messages[key]
                 self._catching_up[key] = None
                 return None
-        return FeedShare(key=key, offset=part.next_offset, bytes_max=bytes_max)
+        return FeedShare(
+            key=key, offset=part.next_offset, bytes_max=bytes_max, is_granted=is_granted
+        )
 
     def finish(
         self, plan: FeedPlan, read: Mapping[LogKey, Offset], feeder: Feeder

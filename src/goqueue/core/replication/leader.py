@@ -135,6 +135,10 @@ class GroupLeader:
         """Return True if an own fsync commits: no other replica may be in sync."""
         return self.isr_max.keys() == {self.node} and self.state.isr_size_min == 1
 
+    def durable_offsets(self, log: LogId) -> dict[str, int]:
+        """Return up to where each follower has a log on its disk."""
+        return {node: max(one.logs[log].durable_offset, 0) for node, one in self._followers.items()}
+
     def replicas_with(self, log: LogId, end_offset: Offset) -> int:
         """Return how many replicas have everything below an offset on their disks."""
         others = sum(one.logs[log].durable_offset >= end_offset for one in self._followers.values())

@@ -6,7 +6,8 @@ topics, and goes on with what an earlier controller began. All of it is decided 
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Final
 
 from goqueue.base.errors import (
@@ -15,10 +16,11 @@ from goqueue.base.errors import (
     NotLeaderError,
     StaleEpochError,
 )
-from goqueue.base.ids import NodeEpoch, NodeId
+from goqueue.base.ids import NodeEpoch, NodeId, TopicId
 from goqueue.base.units import MINUTE_MS, SECOND_MS
 from goqueue.core.cluster import commands
 from goqueue.core.cluster.commands import Command
+from goqueue.core.cluster.image import ClusterTopic
 from goqueue.core.cluster.membership import FailureDetector, HealthChanged, NodeHealth
 from goqueue.core.cluster.records import NodeRecord
 from goqueue.observability.events import LogEvent
@@ -42,6 +44,8 @@ BALANCE_MS: Final = 5 * MINUTE_MS
 MOVES_MS: Final = SECOND_MS
 TOPICS_WAIT_MS: Final = 10 * SECOND_MS
 """How long internal topics wait for all nodes, so that they have as many replicas as they may."""
+
+FindEnds = Callable[[ClusterTopic], Awaitable[list[int]]]
 
 log = get_logger("goqueue.cluster")
 
@@ -81,6 +85,9 @@ class Controller:
         self._wake = asyncio.Event()
         self.elections = 0
         """How often another node came to lead, as far as this one knows."""
+        self.find_ends: FindEnds | None = None
+        """Asks the leaders of a growing topic where its old partitions ended."""
+        self._endings: dict[TopicId, asyncio.Task[None]] = {}
         metadata.watch_leader(self._leadership_changed)
 
     def __repr__(self) -> str:
@@ -100,9 +107,10 @@ class Controller:
     async def stop(self) -> None:
         """End the leadership of this node, if it has one."""
         task, self._task, self._reign = self._task, None, None
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        tasks = [*self._endings.values(), *(() if task is None else (task,))]
+        for one in tasks:
+            one.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     # Leadership.
 
@@ -176,6 +184,7 @@ class Controller:
             if command is not None:
                 await self._try(command)
         await self._make_topics(reign, now_ms)
+        self._end_scalings()
         if now_ms - reign.balanced_ms >= BALANCE_MS:
             reign.balanced_ms = now_ms
             await self._try(commands.BalanceLeaders())
@@ -204,6 +213,31 @@ class Controller:
             return
         for command in missing_topics(image, factor=self._config.replication_factor):
             await self._try(command)
+
+    def _end_scalings(self) -> None:
+        """Find out where the old partitions of growing topics ended; others go on meanwhile."""
+        find_ends = self.find_ends
+        if find_ends is None:
+            return
+        for topic in [one for one in self._metadata.image.topics.values() if one.is_scaling]:
+            if topic.id not in self._endings:
+                task = asyncio.get_running_loop().create_task(self._end_scaling(topic, find_ends))
+                self._endings[topic.id] = task
+                task.add_done_callback(partial(self._scaling_ended, topic.id))
+
+    async def _end_scaling(self, topic: ClusterTopic, find_ends: FindEnds) -> None:
+        try:
+            ends = await find_ends(topic)
+            command = commands.FinishScaling(name=topic.name, topic_id=topic.id, ends=ends)
+            await self._decisions.command(command)
+        except GoQueueError as error:
+            # A leader has not opened the new partitions yet, or is gone. It is tried again.
+            log.info(LogEvent.SCALING_WAITS, topic=topic.name, error=error.message)
+            await asyncio.sleep(RETRY_SECONDS)
+
+    def _scaling_ended(self, topic_id: TopicId, _: "asyncio.Task[None]") -> None:
+        del self._endings[topic_id]
+        self._wake.set()
 
     async def _try(self, command: Command) -> None:
         """Decide something; what a verb refuses is asked for again while it is due."""

@@ -1,7 +1,8 @@
 """What a broker asks about its cluster: who leads what, and how topics are made on all nodes."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from goqueue.base.errors import InvalidConfigError, LeaderNotAvailableError, NodeFencedError
 from goqueue.base.ids import NodeId, TopicName, TopicPartition
@@ -26,6 +27,10 @@ from goqueue.runtime.topology import IdBlock, PartitionLeader
 from goqueue.wire.calls import Call
 from goqueue.wire.packet import Buffer, Packet
 from goqueue.wire.peer_calls import PeerOperation
+
+SCALING_WAIT_SECONDS: Final = 0.05
+SCALING_WAITS_MAX: Final = 100
+"""How often is looked whether added partitions are in use, before the caller is answered."""
 
 
 class LocalTopics(Protocol):
@@ -141,6 +146,15 @@ class NodeTopology:
         placed = {number: [str(node) for node in nodes] for number, nodes in assignments.items()}
         await self.propose(AddPartitions(name=name, count=count, assignments=placed))
         await self.topics.settled()
+        waits = 0
+        while self._is_scaling(name) and waits < SCALING_WAITS_MAX:
+            # The controller asks all leaders; what is left of it goes on without this caller.
+            waits += 1
+            await asyncio.sleep(SCALING_WAIT_SECONDS)
+
+    def _is_scaling(self, name: str) -> bool:
+        image = self.metadata.image
+        return name in image.catalog.topics and image.topic(name).is_scaling
 
     async def delete_topic(self, name: str) -> None:
         """Remove a topic from all nodes; return when this node has removed it."""

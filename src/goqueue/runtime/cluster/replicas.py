@@ -35,11 +35,11 @@ from goqueue.core.replication.replica import (
     LogId,
     LogKey,
 )
-from goqueue.core.replication.throttle import TokenBucket
 from goqueue.observability.logging import get_logger
 from goqueue.runtime.broker import Broker
 from goqueue.runtime.clock import Clock
 from goqueue.runtime.cluster.cluster_topics import ClusterTopics
+from goqueue.runtime.cluster.copying import Copying
 from goqueue.runtime.cluster.feeder import Feeds
 from goqueue.runtime.cluster.fetcher import Fetcher
 from goqueue.runtime.cluster.image_source import ImageSource, Propose
@@ -91,7 +91,6 @@ class Replicas:
         identity: PeerIdentity,
         propose: Propose,
         check_live: Callable[[], None],
-        throttle: TokenBucket | None = None,
         lag_ms: int = REPLICA_LAG_MS,
     ) -> None:
         self.node, self.directory = identity.node, identity.directory
@@ -105,11 +104,12 @@ class Replicas:
         self._groups: dict[TopicPartition, ReplicaGroup] = {}
         self._closing: dict[TopicPartition, asyncio.Task[None]] = {}
         self._fetchers: dict[NodeId, Fetcher] = {}
-        self._feeds = Feeds(self, throttle=throttle)
+        self._feeds = Feeds(self)
         self.repairs = Repairs(self, source, links, broker.disk)
         self._proposals = IsrProposals(source, propose, self.node, self._answered)
         self.topics = ClusterTopics(broker, source, self)
-        self.heard = self._feeds.heard
+        self.heard, self.copied_bytes = self._feeds.heard, self._feeds.copied_bytes
+        self._copying = Copying(source, self.node, self._feeds, self._groups, self.fetch_from)
         self._is_current = False
         self._noted_ms = 0
         self._ticking: asyncio.Task[None] | None = None
@@ -185,6 +185,7 @@ class Replicas:
         """Follow what was applied."""
         if news is None or any(isinstance(event, TOPIC_EVENTS) for event in news):
             self.topics.look_again()
+        self._copying.look()
         if news is None or not self._is_current:
             self._look_at_everything()
             return
@@ -329,7 +330,7 @@ class Replicas:
         for node, fetcher in self._fetchers.items():
             if node != leader:
                 fetcher.forget(key)
-        if leader is None:
+        if leader is None or self._copying.is_paused(key.group):
             return
         fetcher_of = self._fetchers.get(leader)
         if fetcher_of is None:

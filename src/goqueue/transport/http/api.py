@@ -16,6 +16,7 @@ from goqueue.transport.http.poll import PollRoutes
 from goqueue.transport.http.poll_offsets import OffsetRoutes
 from goqueue.transport.http.queue_stats import QueueStatsRoutes
 from goqueue.transport.http.reading import ReadingRoutes
+from goqueue.transport.http.reassignment import ReassignmentRoutes
 from goqueue.transport.http.schedules import ScheduleRoutes
 from goqueue.transport.http.schemas import SchemaRoutes
 from goqueue.transport.http.taking import NextRoutes
@@ -37,6 +38,7 @@ def operations(service: Service) -> tuple[Operation, ...]:
         *GroupRoutes(service).operations(),
         *CooperativeRoutes(service).operations(),
         *TopicRoutes(service).operations(),
+        *ReassignmentRoutes(service).operations(),
         *DelayedRoutes(service).operations(),
         *ScheduleRoutes(service).operations(),
         *TransactionRoutes(service).operations(),

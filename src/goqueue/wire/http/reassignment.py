@@ -7,15 +7,24 @@ of the moving partitions.
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-import msgspec
-
 from goqueue.base.ids import NodeId, TopicId
 from goqueue.base.units import SECOND_MS
 from goqueue.core.cluster.image import ClusterImage
 from goqueue.core.cluster.reassignment import catchup_percent
+from goqueue.core.cluster.rebalance import RebalancePlan
 from goqueue.core.cluster.records import Reassignment, ReplicaMove
 from goqueue.core.cluster.states import MoveState, ReassignmentState
 from goqueue.wire.http.cluster import shown_time
+from goqueue.wire.http.moving import (
+    MovedPartition,
+    MovesPlan,
+    MoveStatus,
+    PlannedPart,
+    PlanSkew,
+    ReassignmentList,
+    ReassignmentRequest,
+    ReassignmentStatus,
+)
 
 
 class MoveProgress(NamedTuple):
@@ -25,57 +34,6 @@ class MoveProgress(NamedTuple):
     high_watermark: int
     durable_offsets: Mapping[NodeId, int]
     copied_bytes: int = 0
-
-
-class MovedPartition(msgspec.Struct, frozen=True, kw_only=True):
-    """One partition of a reassignment, as it was asked for."""
-
-    topic: str
-    partition: int
-    old_replicas: tuple[str, ...]
-    new_replicas: tuple[str, ...]
-
-
-class MoveStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How far one partition is."""
-
-    topic: str
-    partition: int
-    state: str
-    leader_offset: int
-    replica_offsets: dict[str, int]
-    catchup_percent: float
-    bytes_transferred: int
-    started_at: str = ""
-    completed_at: str = ""
-    error: str = ""
-
-
-class ReassignmentRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What was asked for."""
-
-    partitions: list[MovedPartition]
-    throttle_bytes_per_sec: int
-    timeout_per_partition_sec: int
-
-
-class ReassignmentStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The answer of ``GET /admin/reassignment/{id}``."""
-
-    id: str
-    state: str
-    request: ReassignmentRequest
-    progress: dict[str, MoveStatus]
-    started_at: str
-    completed_at: str = ""
-    error: str = ""
-
-
-class ReassignmentList(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer of ``GET /admin/reassignment``."""
-
-    count: int
-    reassignments: list[ReassignmentStatus]
 
 
 Reports = Mapping[tuple[TopicId, int], MoveProgress]
@@ -168,4 +126,26 @@ def _share(move: ReplicaMove, arriving: Sequence[NodeId], report: MoveProgress |
             for node in arriving
         ),
         default=0.0,
+    )
+
+
+def plan_of(plan: RebalancePlan) -> MovesPlan:
+    """Return a plan as it is shown."""
+    return MovesPlan(
+        partitions=[
+            PlannedPart(
+                topic=one.topic,
+                partition=one.partition,
+                old_replicas=one.old,
+                new_replicas=one.new,
+                bytes=one.copied_bytes,
+            )
+            for one in plan.moves
+        ],
+        total_bytes=plan.copied_bytes,
+        duration_sec=plan.duration_ms / SECOND_MS,
+        skew_before=PlanSkew(replicas=plan.before.replicas, leaders=plan.before.leaders),
+        skew_after=PlanSkew(replicas=plan.after.replicas, leaders=plan.after.leaders),
+        is_whole=plan.is_whole,
+        stuck_replicas=plan.stuck,
     )
