@@ -97,7 +97,6 @@ def test_replicas_move_under_load_and_a_killed_controller(tmp_path: Path) -> Non
                 name = _start(cluster, moves, throttle_bytes_per_sec=THROTTLE)
                 cluster.until(lambda: len(_replicas(cluster, 0)[0]) == 3)
                 assert node.ask("POST", f"{PATH}/{name}/pause", {})[0] == 200
-                time.sleep(0.1)
                 before = node.ask("GET", f"{PATH}/{name}")[1]["progress"]["orders-0"]
                 threading.Event().wait(1.0)
                 after = node.ask("GET", f"{PATH}/{name}")[1]["progress"]["orders-0"]
