@@ -196,7 +196,7 @@ class Replicas:
                         self._look_at(TopicId(topic_id), number)
                 case events.MoveStepped(topic_id=topic_id, partition=number):
                     self._look_at(topic_id, number)
-                case events.TopicSet(topic_id=topic_id):
+                case events.TopicSet(topic_id=topic_id) if topic_id in self._source.image.topics:
                     self._set(self._source.image.topics[topic_id])
                 case _:
                     pass
@@ -230,9 +230,9 @@ class Replicas:
 
     def _look_at(self, topic_id: TopicId, number: int) -> None:
         """Take the role that the image says for one partition, once its topic is open."""
-        topic = self._source.image.topics[topic_id]
-        open_topic = self.topics.find(topic_id)
-        if not self._is_current or open_topic is None or number >= len(open_topic.partitions):
+        # What was changed may be removed already: entries are applied several at a time.
+        topic, here = self._source.image.topics.get(topic_id), self.topics.find(topic_id)
+        if not self._is_current or topic is None or here is None or number >= len(here.partitions):
             return
         place = TopicPartition(topic.name, PartitionId(number))
         record = topic.partitions[number]
@@ -244,7 +244,7 @@ class Replicas:
         if group is None:
             if place in self._closing:
                 return
-            group = self._groups[place] = self._open_group(open_topic, place)
+            group = self._groups[place] = self._open_group(here, place)
         group.learn(replica_set(topic, record))
 
     def _open_group(self, topic: Topic, place: TopicPartition) -> ReplicaGroup:
