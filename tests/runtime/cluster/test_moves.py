@@ -210,7 +210,9 @@ class MovesUnderFaults:
 
     async def _step(self, cluster: SimCluster, step: str, number: int) -> None:
         chance, image = self._chance, cluster.controller.image
-        if step == "publish":
+        if step == "publish" and not cluster.is_led("orders"):
+            await cluster.advance_ms(500)
+        elif step == "publish":
             await publish_once(cluster, b"%d" % number)
             self.acked.append(b"%d" % number)
         elif step == "move":
