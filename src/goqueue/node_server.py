@@ -15,9 +15,12 @@ from goqueue.config.etcd import is_etcd_url, parse_etcd_url
 from goqueue.config.model import BrokerConfig
 from goqueue.core.cluster.membership import ClusterTimers
 from goqueue.core.raft.messages import PeerId
+from goqueue.observability.events import LogEvent
+from goqueue.observability.logging import get_logger
 from goqueue.runtime.clock import SystemClock
 from goqueue.runtime.cluster.consensus import Consensus, ConsensusMaker, StateMachine
 from goqueue.runtime.cluster.gauges import cluster_metrics, repair_metrics
+from goqueue.runtime.cluster.image_meter import ImageMeter
 from goqueue.runtime.cluster.node import Node
 from goqueue.runtime.cluster.node_config import ListenerAddresses, NodeConfig
 from goqueue.runtime.cluster.quorum import Quorum
@@ -37,6 +40,8 @@ from goqueue.transport.cluster.server import ClusterServer
 from goqueue.transport.native.dispatch import Dispatch
 
 BOOT_ID_PATH: Final = Path("/proc/sys/kernel/random/boot_id")
+
+log = get_logger("goqueue.cluster")
 
 
 def node_config(config: BrokerConfig) -> NodeConfig:
@@ -103,6 +108,7 @@ class NodeServer(Server):
         self.scrub: Scrub | None = None
         self._waiting: asyncio.Task[None] | None = None
         self._views = ClusterViews(self.node, disk)
+        self._meter = ImageMeter(self.node.metadata)
         self._add_handlers()
 
     def _add_handlers(self) -> None:
@@ -156,6 +162,7 @@ class NodeServer(Server):
         await self._open_broker()
         self.service.gate.serve()
         self.broker.metrics.collect_from(lambda: cluster_metrics(self.node))
+        self.broker.metrics.collect_from(self._meter.metrics)
         self._views.start()
         self.node.serve()
 
@@ -213,6 +220,12 @@ class NodeServer(Server):
             if self._waiting.cancelled():
                 raise ShuttingDownError("the node was stopped before it found its cluster")
             self._waiting.result()
+        except GoQueueError as error:
+            if not isinstance(error, ShuttingDownError):
+                # Its command prints the error; a traceback would say nothing to who runs it.
+                fields = {"node": self.node.node, "error": error.message}
+                log.error(LogEvent.BOOTSTRAP_FAILED, **fields)  # noqa: TRY400 - see above
+            raise
         finally:
             self._waiting.cancel()
             self._waiting = None

@@ -299,3 +299,28 @@ def test_offsets_are_committed_and_reset_at_leaders() -> None:
         assert [list(set_of(one.order)) for one in await nodes.poll(B, member)] == [[0, 1]]
 
     play(story)
+
+
+def test_what_a_member_may_hold_is_shared_out_among_leaders() -> None:
+    """Two leaders together give no more than one broker would, and each gives something."""
+
+    async def story(nodes: TwoNodes) -> None:
+        for number in (0, 1):
+            await nodes.publish(number, *map(str, range(10)))
+        member = await nodes.join(max_in_flight=7)
+        held = {node: [await nodes.poll(node, member) for _ in range(3)] for node in (A, B)}
+        counts = {
+            node: sum(len(set_of(part.order)) for parts in polls for part in parts)
+            for node, polls in held.items()
+        }
+        first = held[B][0][0]
+        await nodes.ack(first, member=member)
+        again = await nodes.poll(B, member)
+
+        assert sum(counts.values()) == 7
+        assert min(counts.values()) == 3
+        assert sum(len(set_of(part.order)) for part in again) == len(set_of(first.order))
+        await nodes.move(place(1))
+        assert await nodes.poll(A, member) == []
+
+    play(story)

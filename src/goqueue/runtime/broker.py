@@ -139,6 +139,7 @@ class Broker(Producers):
         self.consume = Consumption(
             self.state, self._topics, self._found_groups, clock=self.clock, metrics=self.metrics
         )
+        self.consume.share_in_flight(topology)
         self.transactions = Transactions(
             self.tx_state,
             self._topics,

@@ -34,11 +34,13 @@ from goqueue.runtime.log.topic import Topic
 from goqueue.runtime.machine import AtPlace, Placed, StateJournal
 from goqueue.runtime.queue.gauges import consumer_metrics
 from goqueue.runtime.queue.hosted_ledger import HostedLedger
+from goqueue.runtime.queue.in_flight_shares import InFlightShares
 from goqueue.runtime.queue.leasing import Leased
 from goqueue.runtime.queue.ledgers import Ledgers
 from goqueue.runtime.queue.polling import Polling, PollLimits, pending
 from goqueue.runtime.queue.progress import Progress, look_at_oldest, progress_of
 from goqueue.runtime.queue.settlements import ACK, Next, Settlement, Settling, acked, decide
+from goqueue.runtime.topology import Topology
 
 
 class Consumption:
@@ -78,6 +80,11 @@ class Consumption:
             self._polling.forget_member(news.group, member)
         if news.is_deleted:
             self._polling.forget_group(news.group)
+
+    def share_in_flight(self, topology: Topology | None) -> None:
+        """Let members hold a share of what they may at each leader, in a cluster."""
+        if topology is not None:
+            self._polling.leasing.shares = InFlightShares(topology)
 
     def note_places(self) -> None:
         """Take note that other partitions are led here than before."""

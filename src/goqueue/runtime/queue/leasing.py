@@ -44,6 +44,7 @@ from goqueue.runtime.queue.delivery_read import (
     read_keys,
 )
 from goqueue.runtime.queue.hosted_ledger import Change, HostedLedger, commit_together
+from goqueue.runtime.queue.in_flight_shares import InFlightShares
 from goqueue.runtime.queue.ledgers import Ledgers
 from goqueue.runtime.queue.recent_pieces import RecentPieces
 
@@ -143,6 +144,8 @@ class Leasing:
         self._clock = clock
         self._nonce = nonce or _Nonces()
         self._recent = RecentPieces(RECENT_BYTES_MAX)
+        self.shares: InFlightShares | None = None
+        """What members may hold here, in a cluster; None where nothing is led elsewhere."""
 
     def __repr__(self) -> str:
         return f"<Leasing from {self._ledgers!r}>"
@@ -152,12 +155,19 @@ class Leasing:
         for partition in partitions:
             self._recent.forget(partition)
 
+    def note_places(self) -> None:
+        """Take note that other partitions are led here than before."""
+        if self.shares is not None:
+            self.shares.clear()
+
     def room(self, wish: LeaseRequest) -> int:
         """Return how many more messages a member may hold, what it asked for at most."""
         member, held = wish.member, 0
         for hosted in self._ledgers.of(wish.group.name).values():
             held += hosted.ledger.leases.in_flight(member)
-        return min(wish.limit, wish.group.options.max_in_flight - held)
+        if self.shares is None:
+            return min(wish.limit, wish.group.options.max_in_flight - held)
+        return min(wish.limit, self.shares.bound(wish.group, wish.member) - held)
 
     async def lease(self, hosted: HostedLedger, wish: LeaseRequest) -> Leased | None:
         """Lease what is ready in a partition; None if nothing is."""

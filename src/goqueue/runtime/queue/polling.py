@@ -65,7 +65,7 @@ class Polling:
         self._ledgers = ledgers
         self._clock = clock
         self._metrics = metrics
-        self._leasing = Leasing(ledgers, clock=clock)
+        self.leasing = self._leasing = Leasing(ledgers, clock=clock)
         self._turns: dict[tuple[GroupId, str], int] = {}
         self._acked_ms: dict[tuple[GroupId, str], int] = {}
         # Held by a member's poll while it leases: what it is told comes in the order of leases.
@@ -101,6 +101,7 @@ class Polling:
     def note_places(self) -> None:
         """Take note that other partitions are led here than before; polls that wait look again."""
         self._opened.clear()
+        self._leasing.note_places()
         self._ledgers.places.wake()
 
     def forget_topic(self, topic: Topic) -> None:
