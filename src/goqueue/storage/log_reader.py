@@ -103,6 +103,8 @@ class LogReader:
 
         With ``is_copy`` those without messages right at the offset are among them.
         """
+        if offset >= end_offset:
+            return Piece(memoryview(b""), offset)
         if self._is_astray(location, chunk, offset):
             self._log.mend_index(location.segment)
             location = self.locate(offset, bytes_max=bytes_max)

@@ -80,7 +80,7 @@ class Ledger:
 
     def ready_heads(self, keys: KeyOrder, view: View) -> BitMap64:
         """Return the first messages of keys that could be delivered now."""
-        ready = keys.heads - self.leases.offsets
+        ready = view.visible(keys.heads) - self.leases.offsets
         own = (self.waiting.offsets, self._doomed, self._held)
         for left_out in (*own, view.hidden, view.cancelled):
             if left_out:

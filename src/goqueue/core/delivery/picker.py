@@ -40,7 +40,7 @@ class Picker:
             and (plain := self._pick_run(ledger, view, limit, now_ms=now_ms)) is not None
         ):
             return plain
-        again = split_lanes(view, ledger.again - view.hidden - view.cancelled)
+        again = split_lanes(view, view.visible(ledger.again) - view.hidden - view.cancelled)
         lanes: list[BitMap64] = []
         looked: list[int] = []
         for lane, given_back in enumerate(again):

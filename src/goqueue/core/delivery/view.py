@@ -27,6 +27,18 @@ class View(NamedTuple):
         """Return the lanes beside the normal one that have any message."""
         return [lane for lane in range(PRIORITIES) if lane != Priority.NORMAL and self.lanes[lane]]
 
+    def visible(self, offsets: BitMap64) -> BitMap64:
+        """Return those of some messages that may be read yet.
+
+        A leader that begins may know of less than was handed out before, until its replicas
+        have told what they have.
+        """
+        if not offsets or offsets.max() < self.end_offset:
+            return offsets
+        seen = offsets.copy()
+        seen.remove_range(self.end_offset, seen.max() + 1)
+        return seen
+
     def lane_between(self, lane: int, start: int, end: int) -> BitMap64:
         """Return the messages of a lane in a half-open range."""
         window = BitMap64()

@@ -184,7 +184,9 @@ class PickReader:
         else:
             self._recent.drop(self._partition, piece)
         following = max(min(piece.end_offset, end), offset + 1)
-        self._looked.add_range(offset, following)
+        # What may not be read yet is not gone.
+        if offset < self._partition.visible_offset:
+            self._looked.add_range(offset, following)
         return Offset(following)
 
     def _take(self, stored: StoredFrame) -> bool:
