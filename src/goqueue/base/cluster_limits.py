@@ -93,6 +93,9 @@ REPLICA_LOGS_MAX: Final = 8
 REPLICA_PARTS_MAX: Final = 2_000
 """Most logs one request or reply between nodes names; more are named by the next one."""
 
+REPLICA_REQUESTS_MAX: Final = 64
+"""Most fetches of one follower that a leader keeps at a time."""
+
 REPLICA_SHARE_BYTES_MIN: Final = 64 * KiB
 """Smallest share of a reply that a log is given, if there is anything left at all."""
 

@@ -14,6 +14,7 @@ from goqueue.base.cluster_limits import (
     NODE_ID_CHARACTERS_MAX,
     REPLICA_LOGS_MAX,
     REPLICA_PARTS_MAX,
+    REPLICA_REQUESTS_MAX,
     REPLICAS_MAX,
 )
 from goqueue.base.errors import ProtocolError
@@ -90,6 +91,7 @@ class ReplicaFetch(Call, frozen=True):
     forgotten: Annotated[list[ReplicaLogName], msgspec.Meta(max_length=REPLICA_PARTS_MAX)]
     bytes_max: Annotated[int, msgspec.Meta(ge=1, le=FETCH_BYTES_MAX)]
     wait_ms: Annotated[int, msgspec.Meta(ge=0, le=FETCH_WAIT_MS_MAX)]
+    requests_max: Annotated[int, msgspec.Meta(ge=1, le=REPLICA_REQUESTS_MAX)] = 2
 
 
 class ReplicaNews(Call, frozen=True):
@@ -258,6 +260,7 @@ def fetch_of(
         [name_of(key) for key in request.forgotten],
         request.bytes_max,
         request.wait_ms,
+        request.requests_max,
     )
 
 
@@ -271,6 +274,7 @@ def request_of(call: ReplicaFetch) -> SessionRequest:
         forgotten=tuple(key_of(name) for name in call.forgotten),
         bytes_max=call.bytes_max,
         wait_ms=call.wait_ms,
+        requests_max=call.requests_max,
     )
 
 

@@ -1,13 +1,13 @@
 """A session brings every message once, says only what changed, and begins again when in doubt."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import pytest
 
 from goqueue.base.cluster_limits import REPLICA_PARTS_MAX, REPLICA_SHARE_BYTES_MIN
 from goqueue.base.ids import Epoch, Offset, PartitionId, TopicName, TopicPartition
-from goqueue.core.replication.epochs import NO_EPOCH
+from goqueue.core.replication.epochs import NO_EPOCH, EpochStart
 from goqueue.core.replication.feed import FeedSession, FeedShare, RequestFate, unknown_session
 from goqueue.core.replication.replica import (
     DATA_LOG,
@@ -19,6 +19,7 @@ from goqueue.core.replication.replica import (
 from goqueue.core.replication.session import (
     ANSWER_TIMEOUT_MS,
     REFUSED_RETRY_MS,
+    REQUESTS_MAX,
     FetchSession,
     SessionAnswer,
     SessionRequest,
@@ -58,6 +59,7 @@ class Log:
             end_offset=end_offset if is_there else offset,
             high_watermark=Offset(0),
             start_offset=self.start_offset,
+            epochs=(EpochStart(Epoch(1), offset),) if is_there and end_offset > offset else (),
         )
 
 
@@ -167,9 +169,14 @@ def test_only_what_changed_is_said() -> None:
     (answer,) = ends.answers()
     assert [key for key, _ in answer.parts if _.end_offset > _.offset] == [key_of(3)]
     ends.receive(answer)
+    wait = ends.sent()
+    ends.arrive(wait)
+    ends.logs[key_of(3)].durable = 2
+    ends.fetch.touch(key_of(3))
 
-    request = ends.sent()
-    assert [key for key, _ in request.parts] == [key_of(3)]
+    report = ends.sent()
+    assert wait.parts == (), "the leader knows what it has sent"
+    assert [(key, position.durable_offset) for key, position in report.parts] == [(key_of(3), 2)]
 
 
 def test_an_idle_pair_says_one_thing_for_each_wait() -> None:
@@ -188,19 +195,56 @@ def test_an_idle_pair_says_one_thing_for_each_wait() -> None:
     assert first.sequence + 1 == second.sequence
 
 
-def test_a_second_request_reports_syncs_and_releases_the_first() -> None:
-    """So that the follower can always report once more."""
+def test_reports_of_syncs_wait_for_messages_like_any_request() -> None:
+    """Where as many are under way as may be, the first is released: there is always one more."""
     ends = Ends()
     ends.exchange()
-    for durable in range(1, 6):
+    answered: list[int] = []
+    for durable in range(1, 2 * REQUESTS_MAX):
         ends.logs[key_of(0)].durable = durable
         ends.fetch.touch(key_of(0))
         request = ends.sent()
         assert [position.durable_offset for _, position in request.parts] == [durable]
-        assert ends.request() is None
         ends.arrive(request)
-        (answer,) = ends.answers()
-        ends.receive(answer)
+        for answer in ends.answers():
+            answered.append(durable)
+            ends.receive(answer)
+
+    assert answered == list(range(REQUESTS_MAX - 1, 2 * REQUESTS_MAX))
+
+
+def test_a_message_costs_one_answer_and_one_report() -> None:
+    """What the leader sent is where it takes the log to be; only a sync is news to it."""
+    ends = Ends()
+    log, requests, answers = ends.logs[key_of(0)], 0, 0
+    ends.arrive(ends.sent())
+    for number in range(1, 21):
+        ends.append(key_of(0))
+        for answer in ends.answers():
+            ends.receive(answer)
+            answers += 1
+        log.durable = number
+        ends.fetch.touch(key_of(0))
+        while request := ends.request():
+            ends.arrive(request)
+            requests += 1
+
+    assert log.copied == 20
+    assert (requests, answers) == (20, 20)
+
+
+def test_an_older_follower_is_answered_at_its_second_request() -> None:
+    """It lets two be under way, and could report nothing more."""
+    ends = Ends()
+    first, second = ends.sent(), None
+    ends.arrive(replace(first, requests_max=2))
+    ends.fetch.touch(key_of(0))
+    ends.logs[key_of(0)].durable = 1
+    second = ends.sent()
+    assert not ends.answers()
+    ends.arrive(replace(second, requests_max=2))
+
+    assert [answer.sequence for answer in ends.answers()] == [first.sequence]
 
 
 def test_two_requests_under_way_bring_no_message_twice() -> None:

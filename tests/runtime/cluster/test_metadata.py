@@ -1,7 +1,11 @@
 """What a node applies: entries in order, each on the version it was decided on, no others."""
 
 import asyncio
+import gc
 from collections.abc import Sequence
+
+import msgspec
+import pytest
 
 from goqueue.base.ids import NodeId
 from goqueue.core.cluster.events import ClusterFounded, Event, FeatureLevelRaised
@@ -85,6 +89,19 @@ def test_a_snapshot_has_everything() -> None:
     assert second.node_of(PeerId(2)) == "b"
     assert not second.apply(2, entry(raised(2), version=1, term=3, lead=1))
     assert second.apply(2, entry(raised(2), version=1, term=3, lead=2))
+
+
+def test_the_collector_runs_again_behind_a_snapshot() -> None:
+    """It is off while a large image is made, and on afterwards, also where there is no image."""
+    metadata = founded()
+    seen: list[bool] = []
+    metadata.watch(lambda _: seen.append(gc.isenabled()))
+    metadata.restore(metadata.snapshot())
+    with pytest.raises(msgspec.MsgspecError):
+        metadata.restore(b"not a snapshot")
+
+    assert seen == [True]
+    assert gc.isenabled()
 
 
 def test_a_copy_of_an_image_changes_by_itself() -> None:

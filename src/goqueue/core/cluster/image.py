@@ -269,7 +269,9 @@ class ClusterImage:
     def _keep(self, topic: ClusterTopic) -> None:
         self._topics[topic.id] = topic
         self._ids_by_name[topic.name] = topic.id
-        self._sets.update(record.replicas for record in topic.partitions)
+        sets = self._sets
+        for record in topic.partitions:
+            sets[record.replicas] += 1
 
     def _unpack(self, sets: list[list[NodeId]], columns: PartitionColumns) -> list[PartitionRecord]:
         """Return the records, their nodes' names shared with the nodes."""

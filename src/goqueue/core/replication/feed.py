@@ -2,9 +2,9 @@
 
 Shape: stepper. The session remembers how far each log was sent, so that two requests under way do
 not bring the same messages twice, and what is new since. A request is kept until there are messages
-to send; a second one releases the first, so that the follower can always send one. A new high
-watermark alone releases nothing: it goes along with the next answer, at the latest when the wait is
-over. ``session.py`` is the follower's end.
+to send; where the follower has as many under way as it may, the first is released, so that it can
+always send one. A new high watermark alone releases nothing: it goes along with the next answer, at
+the latest when the wait is over. ``session.py`` is the follower's end.
 """
 
 from collections.abc import Mapping
@@ -109,6 +109,7 @@ class _Parked:
     sequence: int
     bytes_max: int
     until_ms: int
+    requests_max: int
 
 
 class FeedSession:
@@ -147,7 +148,7 @@ class FeedSession:
         for key, position in request.parts:
             self._place(key, position, feeder, answered=request.answered)
         self._parked[request.sequence] = _Parked(
-            request.sequence, request.bytes_max, now_ms + request.wait_ms
+            request.sequence, request.bytes_max, now_ms + request.wait_ms, request.requests_max
         )
         return RequestFate.TAKEN
 
@@ -202,7 +203,7 @@ class FeedSession:
             return False
         oldest = next(iter(self._parked.values()))
         return (
-            len(self._parked) > 1
+            len(self._parked) >= oldest.requests_max
             or bool(self._messages or self._refusals)
             or now_ms >= oldest.until_ms
             or self._is_throttle_open(throttle, now_ms)

@@ -1,15 +1,16 @@
 """One node fetches from another, for all the logs it follows there: the follower's end.
 
 Shape: stepper. A session is numbered by the follower, and its requests by a sequence from 0. A
-request names the logs whose position has changed since the one before; the leader keeps it until it
-has news and answers with the logs that have some (KIP-227). Two requests may be under way: one that
-waits for messages, and one that reports what was synced meanwhile. ``feed.py`` is the leader's end.
+request names the logs whose position is not what the leader expects; the leader keeps it until it has
+messages, and answers with the logs that have some (KIP-227). Several requests may be under way: each
+report of a sync is one, and waits for messages like any other, so that messages cost one request and
+one answer. ``feed.py`` is the leader's end.
 
 Whatever is lost, repeated or out of order ends the session; the next one names every log again.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from goqueue.base.cluster_limits import REPLICA_PARTS_MAX, REPLICA_WAIT_MS
@@ -17,8 +18,8 @@ from goqueue.base.limits import FETCH_BYTES_MAX
 from goqueue.base.units import SECOND_MS
 from goqueue.core.replication.replica import FetchAnswer, FetchOutcome, FetchPosition, LogKey
 
-REQUESTS_MAX: Final = 2
-"""Requests of one session under way."""
+REQUESTS_MAX: Final = 8
+"""Requests of one session under way; the leader answers one at once where there are as many."""
 
 ANSWER_TIMEOUT_MS: Final = 5 * SECOND_MS
 """A request that is not answered so long after its wait is lost, and the session with it."""
@@ -40,6 +41,8 @@ class SessionRequest:
     forgotten: tuple[LogKey, ...] = ()
     bytes_max: int = FETCH_BYTES_MAX
     wait_ms: int = REPLICA_WAIT_MS
+    requests_max: int = REQUESTS_MAX
+    """How many requests the follower lets be under way."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +70,7 @@ class FetchSession:
         self._sequence = 0
         self._answered = NOTHING_ANSWERED
         self._logs: dict[LogKey, FetchPosition | None] = {}
-        """What was last said of each log."""
+        """Where the leader takes each log to be: as last said, or behind the messages it sent."""
         self._changed: dict[LogKey, None] = {}
         self._forgotten: dict[LogKey, None] = {}
         self._refused: dict[LogKey, int] = {}
@@ -207,7 +210,19 @@ class FetchSession:
                 self._changed.pop(key, None)
                 self._refused[key] = now_ms + REFUSED_RETRY_MS
             elif part.outcome is not FetchOutcome.OK or part.end_offset > part.offset:
-                # Also where nothing comes of it: the leader believes that it was taken.
-                self._logs[key] = None
+                # Also where nothing comes of it: then the position is not what the leader expects.
+                self._logs[key] = _expected(self._logs[key], part)
                 self.touch(key)
         return news
+
+
+def _expected(said: FetchPosition | None, part: FetchAnswer) -> FetchPosition | None:
+    """Return where the leader takes a log to be behind the messages it sent, None if in doubt.
+
+    Messages that do not follow what was said of the log came out of order, or behind others.
+    """
+    if said is None or part.outcome is not FetchOutcome.OK or not part.epochs:
+        return None
+    if (part.offset, part.last_epoch, part.epoch) != (said.offset, said.last_epoch, said.epoch):
+        return None
+    return replace(said, offset=part.end_offset, last_epoch=part.epochs[-1].epoch)

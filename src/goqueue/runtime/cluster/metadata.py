@@ -6,7 +6,9 @@ the order of entries, and however late one arrives, no decision meets an image i
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+import gc
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Annotated, Final
 
 import msgspec
@@ -152,9 +154,10 @@ class Metadata:
         """Replace everything by a snapshot; one without anything is of a node that joins."""
         image = ClusterImage()
         if data:
-            found = decode_snapshot(data)
-            for event in found.events:
-                image.apply(event)
+            with _uncollected():
+                found = decode_snapshot(data)
+                for event in found.events:
+                    image.apply(event)
             self.founders = found.founders
             self._stamp = (found.term, found.lead)
             self._know(_typed(found.members))
@@ -185,6 +188,18 @@ class Metadata:
                 future.set_result(None)
 
 
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Keep the collector from walking over a large image again and again while it is made."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
 def _typed(members: Mapping[str, int]) -> dict[NodeId, PeerId]:
     return {NodeId(node): PeerId(number) for node, number in members.items()}
 
@@ -192,8 +207,9 @@ def _typed(members: Mapping[str, int]) -> dict[NodeId, PeerId]:
 def copy_of(image: ClusterImage) -> ClusterImage:
     """Return an image that is equal, and changed by itself."""
     copied = ClusterImage()
-    for event in image.snapshot():
-        copied.apply(event)
+    with _uncollected():
+        for event in image.snapshot():
+            copied.apply(event)
     return copied
 
 
