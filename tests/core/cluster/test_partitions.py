@@ -59,6 +59,26 @@ def test_a_repeated_change_is_answered_as_the_first() -> None:
     assert len(world.log) == before
 
 
+def test_the_same_replicas_in_sync_rule_out_what_was_proposed_before() -> None:
+    """A leader whose proposal was refused counts its members until the partition has changed."""
+    world = three()
+    world.set_isr("orders", "a", "b")
+    world.fence("c")
+    refused = world.part("orders", "a", "b", "c")
+    assert world.alter(refused, node="a") == ["node_fenced"]
+    same = world.part("orders", "a", "b")
+    before = world.at("orders")
+    assert world.alter(same, node="a") == ["ok"]
+    after = world.at("orders")
+    world.unfence("c")
+
+    assert (after.isr_ids, after.leader_epoch) == (before.isr_ids, before.leader_epoch)
+    assert after.partition_epoch == before.partition_epoch + 1
+    assert world.alter(refused, node="a") == ["stale_epoch"]
+    assert world.alter(same, node="a") == ["ok"], "a repeated request"
+    assert world.at("orders") == after
+
+
 def test_what_is_out_of_date_changes_nothing() -> None:
     """Of an earlier leader, epoch of the leader, of the partition or of a member."""
     world = three()

@@ -4,6 +4,8 @@ Shape: decider. A leader asks for its set of replicas in sync with the epochs it
 of the partition and of each member. What is out of date changes nothing.
 """
 
+import msgspec
+
 from goqueue.base.errors import (
     GoQueueError,
     InvalidRequestError,
@@ -74,7 +76,7 @@ def _alter(
     record = image.partition(topic, part.partition)
     _check_leader(node, part, record)
     if {one.node for one in part.isr} == set(record.isr_ids):
-        return record
+        return _confirm(topic, part, record, changes)
     if part.partition_epoch != record.partition_epoch:
         raise StaleEpochError(f"the partition has the epoch {record.partition_epoch}")
     isr = _wanted(image, part, record)
@@ -101,6 +103,21 @@ def _alter(
         return step.record
     changes.add(topic.id, part.partition, record, Standing(isr, record.leader, elr))
     return after
+
+
+def _confirm(
+    topic: ClusterTopic, part: commands.PartIsr, record: PartitionRecord, changes: Changes
+) -> PartitionRecord:
+    """Keep the replicas in sync, in a new epoch unless it is a repeated request.
+
+    A leader asks for that after a refusal: what it proposed before counts for it until the epoch
+    has changed, because a copy of it might still be accepted.
+    """
+    if part.partition_epoch != record.partition_epoch:
+        return record
+    changes.add(topic.id, part.partition, record, Standing(record.isr, record.leader, record.elr))
+    epoch = PartitionEpoch(record.partition_epoch + 1)
+    return msgspec.structs.replace(record, partition_epoch=epoch)
 
 
 def _resign(

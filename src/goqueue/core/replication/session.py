@@ -1,10 +1,10 @@
 """One node fetches from another, for all the logs it follows there: the follower's end.
 
 Shape: stepper. A session is numbered by the follower, and its requests by a sequence from 0. A
-request names the logs whose position is not what the leader expects; the leader keeps it until it has
-messages, and answers with the logs that have some (KIP-227). Several requests may be under way: each
-report of a sync is one, and waits for messages like any other, so that messages cost one request and
-one answer. ``feed.py`` is the leader's end.
+request names the logs whose position is not what the leader expects; the leader keeps it until it
+has messages, and answers with the logs that have some (KIP-227). Several requests may be under way:
+each report of a sync is one, and waits for messages like any other, so that messages cost one
+request and one answer. ``feed.py`` is the leader's end.
 
 Whatever is lost, repeated or out of order ends the session; the next one names every log again.
 """
