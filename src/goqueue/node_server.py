@@ -109,6 +109,7 @@ class NodeServer(Server):
         self._waiting: asyncio.Task[None] | None = None
         self._views = ClusterViews(self.node, disk)
         self._meter = ImageMeter(self.node.metadata)
+        self.node.on_removed = self.fail
         self._add_handlers()
 
     def _add_handlers(self) -> None:

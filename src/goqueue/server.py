@@ -1,6 +1,7 @@
 """A broker with its listeners: what ``goqueue serve`` runs."""
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,9 @@ class Server:
         topology: Topology | None = None,
     ) -> None:
         self.config = config
+        self.failure: GoQueueError | None = None
+        """Why this process must end, if it is not its operator who wants that."""
+        self.on_failure: Callable[[], None] = lambda: None
         disk = disk or LocalDisk(Path(config.data_dir))
         self.broker = Broker(config, disk, clock, topology=topology)
         self.service = service = Service(self.broker)
@@ -96,6 +100,11 @@ class Server:
         except BaseException:
             await self.stop()
             raise
+
+    def fail(self, error: GoQueueError) -> None:
+        """Have the process end, and say why."""
+        self.failure = error
+        self.on_failure()
 
     def interrupt(self) -> None:
         """End a start that waits for other machines; a broker by itself waits for none."""

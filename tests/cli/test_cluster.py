@@ -84,7 +84,7 @@ def test_the_nodes_are_listed(run: Run, node: str, key: str) -> None:
         run("cluster", "nodes", "--node", node, "--key-file", key, "-o", "json").out
     )
 
-    assert shown.out.splitlines()[0].split()[:4] == ["ID", "STATUS", "ROLE", "LEADS"]
+    assert shown.out.splitlines()[0].split()[:4] == ["ID", "STATUS", "ROLE", "QUORUM"]
     assert {one["id"] for one in listed} == {"a", "b", "c"}
     assert sum(one["leads"] for one in listed) == 59
     assert sorted(one["role"] for one in listed) == ["controller", "follower", "follower"]

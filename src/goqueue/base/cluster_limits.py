@@ -15,6 +15,12 @@ from goqueue.base.units import DAY_MS, MINUTE_MS, SECOND_MS, KiB, MiB
 NODES_MAX: Final = 100
 """Most nodes of a cluster: each of them dials all others."""
 
+NODES_REMOVED_MAX: Final = 100
+"""Removed nodes whose data directories are remembered, so that they do not come back."""
+
+VOTERS_MAX: Final = 5
+"""Nodes that vote on the metadata: five lose two. More would only make each decision slower."""
+
 NODE_ID_CHARACTERS_MAX: Final = 64
 """Longest name of a node or of a data directory; requests between nodes repeat it."""
 

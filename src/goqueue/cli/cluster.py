@@ -4,7 +4,7 @@ from typing import Any
 
 import typer
 
-from goqueue.cli import cluster_moves
+from goqueue.cli import cluster_members, cluster_moves
 from goqueue.cli.cluster_port import KeyOption, NodeOption, ask
 from goqueue.cli.output import Grid, print_data, print_pairs
 from goqueue.cli.session import Session, add_common_options, command
@@ -17,6 +17,7 @@ def register(app: typer.Typer) -> None:
     command(cluster, "info")(info)
     command(cluster, "health")(health)
     command(cluster, "nodes")(nodes)
+    cluster_members.register(cluster)
     cluster_moves.register(cluster)
     app.add_typer(cluster, name="cluster")
 
@@ -85,6 +86,7 @@ def nodes(session: Session, *, node: NodeOption = None, key_file: KeyOption = No
             "id": one["id"],
             "status": one["status"],
             "role": one["role"],
+            "quorum": one.get("quorum", ""),
             "leads": leaders.count(one["id"]),
             "client_address": _address(one["client_address"]),
             "cluster_address": _address(one["cluster_address"]),
@@ -95,9 +97,10 @@ def nodes(session: Session, *, node: NodeOption = None, key_file: KeyOption = No
         }
         for one in found["cluster_state"]["nodes"].values()
     ]
-    columns = ("ID", "STATUS", "ROLE", ">LEADS", "CLIENTS", "NODES", "HEARD")
+    columns = ("ID", "STATUS", "ROLE", "QUORUM", ">LEADS", "CLIENTS", "NODES", "HEARD")
     names = (
-        "id", "status", "role", "leads", "client_address", "cluster_address", "last_heartbeat",
+        "id", "status", "role", "quorum", "leads",
+        "client_address", "cluster_address", "last_heartbeat",
     )  # fmt: skip
     rows = [[one[name] for name in names] for one in listed]
     session.show(listed, Grid(columns=columns, rows=rows, empty="no node is registered yet"))

@@ -63,6 +63,7 @@ async def _serve(config: BrokerConfig, heap: Heap, *, is_terminal: bool) -> None
     # repeats itself just then would kill a broker that has stopped cleanly.
     signal.signal(signal.SIGTERM, lambda *_: loop.call_soon_threadsafe(stopping.set))
     server = make_server(config)
+    server.on_failure = stopping.set
     try:
         await server.bind()
     except OSError as error:
@@ -105,6 +106,8 @@ async def _serve(config: BrokerConfig, heap: Heap, *, is_terminal: bool) -> None
             code="stop_timeout",
             exit_code=FAILED,
         ) from error
+    if server.failure is not None:
+        raise server.failure
 
 
 async def _give_up(server: Server, error: GoQueueError) -> NoReturn:

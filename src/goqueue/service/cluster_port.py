@@ -16,9 +16,10 @@ from goqueue.base.errors import (
     NodeRefusedError,
 )
 from goqueue.base.ids import NodeId
-from goqueue.core.cluster.commands import ElectLeaders, ForgetNode, PartName
+from goqueue.core.cluster.commands import ElectLeaders, PartName, RetireNode
 from goqueue.core.cluster.image import ClusterImage
-from goqueue.core.cluster.replies import OK, PartsReply
+from goqueue.core.cluster.replies import OK, Done, PartsReply
+from goqueue.runtime.cluster.enrolment import check_removal
 from goqueue.runtime.cluster.node import Node
 from goqueue.runtime.cluster.reassignments import TURNS, Reassignments
 from goqueue.wire.http import cluster as views
@@ -58,6 +59,7 @@ class ClusterPort:
             "/cluster/heartbeat": (port.HeartbeatBody, self._heartbeat),
             "/cluster/join": (port.JoinBody, self._join),
             "/cluster/leave": (port.LeaveBody, self._leave),
+            "/cluster/remove": (port.RemoveBody, self._remove),
             "/cluster/vote": (port.VoteBody, self._vote),
             "/cluster/metadata": (port.MetadataBody, self._metadata),
             "/cluster/isr": (port.IsrBody, self._isr),
@@ -155,7 +157,7 @@ class ClusterPort:
         error = (
             ""
             if is_member
-            else f"{body.node_id} joins by being started, with all nodes in its cluster.peers"
+            else f"{body.node_id} joins by being started with some of the nodes in cluster.peers"
         )
         answer = port.JoinAnswer(
             success=is_member,
@@ -168,9 +170,32 @@ class ClusterPort:
         return PortAnswer(answer, 200 if is_member else 409)
 
     async def _leave(self, body: port.LeaveBody) -> PortAnswer:
-        """Forget a node that is gone; one that runs leaves by being stopped."""
-        await self._node.topology.propose(ForgetNode(node=body.node_id))
+        """Remove a node for good; one that is only to stop is stopped."""
+        await self._retire(RetireNode(node=body.node_id, move_replicas=body.graceful))
         return PortAnswer(port.SuccessAnswer())
+
+    async def _remove(self, body: port.RemoveBody) -> PortAnswer:
+        held = await self._retire(
+            RetireNode(
+                node=body.node_id, move_replicas=body.move_replicas, is_cancelled=body.cancel
+            )
+        )
+        return PortAnswer(port.RemoveAnswer(node_id=body.node_id, replicas=held))
+
+    async def _retire(self, command: RetireNode) -> int:
+        """Return how many partitions the node has replicas of."""
+        node = NodeId(command.node)
+        self._image.node(node)
+        if not command.is_cancelled:
+            check_removal(
+                node,
+                members=self._node.quorum.members,
+                metadata=self._node.metadata,
+                health=self._sight.health,
+            )
+        reply = await self._node.topology.propose(command)
+        assert isinstance(reply, Done), "the answer to a removal"
+        return reply.changed
 
     async def _vote(self, body: port.VoteBody) -> PortAnswer:
         raise ForbiddenError(f"a vote for {body.candidate_id} is not asked for here; {_BY_PACKETS}")

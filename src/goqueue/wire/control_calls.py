@@ -7,7 +7,11 @@ from typing import Annotated
 
 import msgspec
 
-from goqueue.base.cluster_limits import NODE_ID_CHARACTERS_MAX, NODES_MAX
+from goqueue.base.cluster_limits import (
+    ADDRESS_CHARACTERS_MAX,
+    NODE_ID_CHARACTERS_MAX,
+    NODES_MAX,
+)
 from goqueue.core.cluster.membership import NodeHealth
 from goqueue.core.cluster.replies import Reply
 from goqueue.core.cluster.states import NodeStatus
@@ -15,6 +19,7 @@ from goqueue.wire.calls import Call, Name, Natural
 
 NodeName = Annotated[str, msgspec.Meta(max_length=NODE_ID_CHARACTERS_MAX)]
 NodeNames = Annotated[list[NodeName], msgspec.Meta(max_length=NODES_MAX)]
+Address = Annotated[str, msgspec.Meta(max_length=ADDRESS_CHARACTERS_MAX)]
 Directories = Annotated[dict[NodeName, NodeName], msgspec.Meta(max_length=NODES_MAX)]
 MemberNumbers = Annotated[dict[NodeName, Natural], msgspec.Meta(max_length=NODES_MAX)]
 
@@ -31,6 +36,12 @@ class Introduction(Call, frozen=True):
     members: MemberNumbers = msgspec.field(default_factory=dict)
     """The numbers of the members of the quorum."""
     controller: NodeName = ""
+    addresses: Annotated[dict[NodeName, Address], msgspec.Meta(max_length=NODES_MAX)] = (
+        msgspec.field(default_factory=dict)
+    )
+    """Where nodes listen for others, as far as it knows."""
+    version: Natural = 0
+    """The version of the metadata it has applied; what it says is as old as that."""
 
 
 class ProposeCall(Call, frozen=True):
@@ -55,6 +66,8 @@ class NodeHeartbeat(Call, frozen=True):
     """Whether it wants to lead and be in sync."""
     refused: NodeNames = msgspec.field(default_factory=list)
     """Peers whose connections were refused since the last one."""
+    version: Natural = 0
+    """The version of the metadata it has applied."""
 
 
 class NodeSight(Call, frozen=True):

@@ -127,6 +127,7 @@ class ClusterMachine(RuleBasedStateMachine):
     def start(self, node: str, kind: str, unfence: bool) -> None:  # noqa: FBT001 - drawn
         world = self.world
         known = world.image.nodes.get(node)  # type: ignore[call-overload]
+        # The directory of a removed node is refused for good; an empty one is not.
         if kind == "wiped" and (known is None or known.is_fenced):
             self.disks[node] += 1
             self.messages.wipe(node)
@@ -143,7 +144,7 @@ class ClusterMachine(RuleBasedStateMachine):
                 is_clean=kind == "clean",
             )
         )
-        if unfence:
+        if unfence and node in world.image.nodes:
             self.attempt(commands.UnfenceNode(node=node, epoch=world.epoch(node)))
 
     @rule(
@@ -160,6 +161,11 @@ class ClusterMachine(RuleBasedStateMachine):
     @rule(node=nodes)
     def forget(self, node: str) -> None:
         self.attempt(commands.ForgetNode(node=node))
+
+    @rule(node=nodes, move=st.booleans(), cancel=st.booleans())
+    def retire(self, node: str, move: bool, cancel: bool) -> None:  # noqa: FBT001 - drawn
+        command = commands.RetireNode(node=node, move_replicas=move, is_cancelled=cancel)
+        self.attempt(command)
 
     @rule(
         name=topics,

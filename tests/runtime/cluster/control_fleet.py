@@ -1,6 +1,7 @@
 """Whole control planes of nodes in one simulated machine, each with a disk and real connections."""
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from random import Random
@@ -9,7 +10,7 @@ import msgspec
 
 from goqueue.base.errors import GoQueueError
 from goqueue.base.ids import NodeId
-from goqueue.core.cluster.commands import Command
+from goqueue.core.cluster.commands import AlterPartitions, Command, InSyncMember, PartIsr
 from goqueue.core.cluster.events import Event, encode
 from goqueue.core.cluster.membership import ClusterTimers
 from goqueue.core.cluster.replies import Reply
@@ -56,8 +57,13 @@ class ControlFleet:
         self.places = {
             NodeId(name): Place(NodeId(name), 7_000 + number) for number, name in enumerate(names)
         }
+        self.copying: asyncio.Task[None] | None = None
         self.versions: dict[tuple[str, int], bytes] = {}
         """A digest of what was applied up to each version, by whichever node was first."""
+
+    def add(self, name: str) -> None:
+        """Make room for one more node, which does not run yet."""
+        self.places[NodeId(name)] = Place(NodeId(name), 7_000 + len(self.places))
 
     def config(self, name: str, names: Iterable[str] | None = None) -> NodeConfig:
         """Return the settings of a node."""
@@ -100,7 +106,7 @@ class ControlFleet:
 
         def seen(events: Sequence[Event] | None) -> None:
             image = node.metadata.image
-            if events is not None:
+            if events:
                 body = b"".join(map(encode, events))
                 self._agree(image.cluster_id, image.version, body)
 
@@ -225,6 +231,38 @@ class ControlFleet:
         assert host is not None
         proposing = self.node(name).proposing
         return await host.run(proposing.propose(command, request_id=request_id))
+
+    async def copy_replicas(self) -> None:
+        """Bring replicas of live nodes into sync, as their leaders would when they have copied."""
+        while True:
+            for node in self.running:
+                if node.is_live and node.metadata.node_epoch is not None:
+                    await self._bring_into_sync(node)
+            await asyncio.sleep(0.1)
+
+    async def _bring_into_sync(self, node: Node) -> None:
+        image, parts = node.metadata.image, []
+        for topic in image.topics.values():
+            for number, record in enumerate(topic.partitions):
+                alive = [one for one in record.replicas if image.nodes[one].may_lead]
+                if record.leader_id != node.node or set(alive) == set(record.isr_ids):
+                    continue
+                members = [InSyncMember(node=one, epoch=image.nodes[one].epoch) for one in alive]
+                parts.append(
+                    PartIsr(
+                        topic_id=topic.id,
+                        partition=number,
+                        leader_epoch=record.leader_epoch,
+                        partition_epoch=record.partition_epoch,
+                        isr=members,
+                    )
+                )
+        if parts:
+            epoch = image.nodes[node.node].epoch
+            with contextlib.suppress(GoQueueError):
+                await self.propose(
+                    node.node, AlterPartitions(node=node.node, epoch=epoch, parts=parts)
+                )
 
     async def agree(self) -> bytes:
         """Wait until all running nodes have the same image; return it as bytes."""

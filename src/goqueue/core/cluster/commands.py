@@ -96,6 +96,15 @@ class FinishLeave(msgspec.Struct, frozen=True, tag="left", array_like=True, kw_o
     epoch: Natural
 
 
+class RetireNode(msgspec.Struct, frozen=True, tag="retire", array_like=True, kw_only=True):
+    """Begin to remove a node for good, or let it stay after all."""
+
+    node: Name
+    move_replicas: bool = False
+    """Whether what it holds shall be moved to other nodes; otherwise it must hold nothing."""
+    is_cancelled: bool = False
+
+
 class ForgetNode(msgspec.Struct, frozen=True, tag="forget", array_like=True, kw_only=True):
     """Remove a node that holds no replica."""
 
@@ -249,6 +258,7 @@ Command = (
     | FenceNode
     | BeginLeave
     | FinishLeave
+    | RetireNode
     | ForgetNode
     | CreateTopic
     | ConfigureTopic

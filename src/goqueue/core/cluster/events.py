@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from goqueue.base.ids import NodeEpoch, NodeId, TopicId, TopicName
+from goqueue.base.ids import DirectoryId, NodeEpoch, NodeId, TopicId, TopicName
 from goqueue.core.cluster.columns import PartitionColumns
 from goqueue.core.cluster.records import (
     CountChange,
@@ -66,6 +66,13 @@ class LeaveBegun(msgspec.Struct, frozen=True, tag="leaving", array_like=True, kw
 
     node: NodeId
     epoch: NodeEpoch
+
+
+class NodeRetired(msgspec.Struct, frozen=True, tag="retired", array_like=True, kw_only=True):
+    """A node is to be removed for good: it gets no more replicas. Or it is to stay after all."""
+
+    node: NodeId
+    is_retiring: bool
 
 
 class NodeForgotten(msgspec.Struct, frozen=True, tag="forgotten", array_like=True, kw_only=True):
@@ -212,6 +219,7 @@ class CountersRestored(msgspec.Struct, frozen=True, tag="counters", array_like=T
     unclean_elections: int
     nodes: list[NodeRecord]
     ids: list[tuple[str, int, int]]
+    removed: list[tuple[DirectoryId, NodeId]] = []
 
 
 Event = (
@@ -221,6 +229,7 @@ Event = (
     | NodeUnfenced
     | NodeFenced
     | LeaveBegun
+    | NodeRetired
     | NodeForgotten
     | TopicPlaced
     | TopicSet

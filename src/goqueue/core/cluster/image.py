@@ -8,14 +8,13 @@ died): what the image promises holds there, too, and the same command decides th
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice, pairwise
+from itertools import islice
 
 import msgspec
 
 from goqueue.base.cluster_limits import (
-    ANSWERS_MAX,
-    ANSWERS_MS_MAX,
     MOVES_MAX,
+    NODES_REMOVED_MAX,
     REASSIGNMENTS_MAX,
     SNAPSHOT_PARTITIONS_MAX,
 )
@@ -26,10 +25,20 @@ from goqueue.base.errors import (
     ReassignmentNotFoundError,
     TopicNotFoundError,
 )
-from goqueue.base.ids import LeaderEpoch, NodeEpoch, NodeId, PartitionEpoch, TopicId, TopicName
+from goqueue.base.ids import (
+    DirectoryId,
+    LeaderEpoch,
+    NodeEpoch,
+    NodeId,
+    PartitionEpoch,
+    TopicId,
+    TopicName,
+)
 from goqueue.core.cluster import events
+from goqueue.core.cluster.answers import Answers
 from goqueue.core.cluster.columns import PartitionColumns, ReplicaSets, unpack
 from goqueue.core.cluster.events import Event
+from goqueue.core.cluster.growths import growths
 from goqueue.core.cluster.records import (
     CountChange,
     NodeRecord,
@@ -75,13 +84,13 @@ class ClusterImage:
         """How often a leader was elected that may lack committed messages."""
         self._catalog = catalog.Catalog()
         self._nodes: dict[NodeId, NodeRecord] = {}
+        self._removed: dict[DirectoryId, NodeId] = {}
         self._topics: dict[TopicId, ClusterTopic] = {}
         self._ids_by_name: dict[TopicName, TopicId] = {}
         self._sets: Counter[Replicas] = Counter()
         """How many partitions have such replicas."""
         self._ids: dict[tuple[str, int], int] = {}
-        self._answers: dict[str, events.ProposalAnswered] = {}
-        self._answered_ms = 0
+        self._answers = Answers()
         self._reassignments: dict[int, Reassignment] = {}
         self._moves: dict[int, dict[tuple[TopicId, int], ReplicaMove]] = {}
         self._moving: dict[tuple[TopicId, int], int] = {}
@@ -106,6 +115,11 @@ class ClusterImage:
         return self._nodes
 
     @property
+    def removed(self) -> Mapping[DirectoryId, NodeId]:
+        """Directories of nodes that were removed for good, with the names they had."""
+        return self._removed
+
+    @property
     def topics(self) -> Mapping[TopicId, ClusterTopic]:
         """Every topic by its id."""
         return self._topics
@@ -123,7 +137,7 @@ class ClusterImage:
     @property
     def answers(self) -> Mapping[str, events.ProposalAnswered]:
         """Answers given lately, by the ids of their requests."""
-        return self._answers
+        return self._answers.by_request
 
     @property
     def reassignments(self) -> Mapping[int, Reassignment]:
@@ -208,8 +222,10 @@ class ClusterImage:
                 self._step(name, NodeStep.FENCED)
             case events.LeaveBegun(node=name):
                 self._step(name, NodeStep.LEAVE_BEGUN)
+            case events.NodeRetired(node=name, is_retiring=is_retiring):
+                self._nodes[name] = replace(self._nodes[name], is_retiring=is_retiring)
             case events.NodeForgotten(node=name):
-                del self._nodes[name]
+                self._forget(name)
             case events.TopicPlaced():
                 self._place(event)
             case events.TopicSet():
@@ -233,7 +249,7 @@ class ClusterImage:
             case events.ReassignmentTurned():
                 self._turn(event)
             case events.ProposalAnswered():
-                self._remember(event)
+                self._answers.remember(event)
             case events.TopicsRestored():
                 self._restore_topics(event)
             case events.CountersRestored():
@@ -249,6 +265,11 @@ class ClusterImage:
     def _step(self, name: NodeId, step: NodeStep) -> None:
         node = self._nodes[name]
         self._nodes[name] = replace(node, status=node_after(node.status, step))
+
+    def _forget(self, name: NodeId) -> None:
+        self._removed[self._nodes.pop(name).directory] = name
+        while len(self._removed) > NODES_REMOVED_MAX:
+            del self._removed[next(iter(self._removed))]
 
     def _place(self, event: events.TopicPlaced) -> None:
         topic = event.topic
@@ -384,16 +405,6 @@ class ClusterImage:
             kept -= len(self._moves.pop(number))
             del self._reassignments[number]
 
-    def _remember(self, event: events.ProposalAnswered) -> None:
-        answers = self._answers
-        # Times never go back among the answers, so that the oldest are always the first.
-        self._answered_ms = max(self._answered_ms, event.at_ms)
-        answers[event.request_id] = replace(event, at_ms=self._answered_ms)
-        oldest = next(iter(answers.values()))
-        while len(answers) > ANSWERS_MAX or oldest.at_ms <= self._answered_ms - ANSWERS_MS_MAX:
-            del answers[oldest.request_id]
-            oldest = next(iter(answers.values()))
-
     # Snapshots.
 
     def snapshot(self) -> Iterator[Event]:
@@ -414,7 +425,7 @@ class ClusterImage:
         for number, reassignment in self._reassignments.items():
             moves = list(self._moves[number].values())
             yield events.ReassignmentKept(reassignment=reassignment, moves=moves)
-        yield from self._answers.values()
+        yield from self._answers.by_request.values()
         yield events.CountersRestored(
             version=self.version,
             next_topic_id=self.next_topic_id,
@@ -423,6 +434,7 @@ class ClusterImage:
             unclean_elections=self.unclean_elections,
             nodes=list(self._nodes.values()),
             ids=[(kind, owner, ordinal) for (kind, owner), ordinal in self._ids.items()],
+            removed=list(self._removed.items()),
         )
 
     def _topics_event(self, topics: Sequence[ClusterTopic]) -> events.TopicsRestored:
@@ -462,7 +474,7 @@ class ClusterImage:
                 partitions=one.partitions,
                 settings=event.settings[one.settings],
                 created_ms=one.created_ms,
-                growths=_growths(one.history),
+                growths=growths(one.history),
             )
             first = CountChange(count=one.partitions, at_ms=one.created_ms)
             self._catalog.apply(catalog.TopicCreated(topic=record))
@@ -485,11 +497,5 @@ class ClusterImage:
         self.next_reassignment = event.next_reassignment
         self.unclean_elections = event.unclean_elections
         self._nodes = {one.id: one for one in event.nodes}
+        self._removed = dict(event.removed)
         self._ids = {(kind, owner): ordinal for kind, owner, ordinal in event.ids}
-
-
-def _growths(history: Sequence[CountChange]) -> tuple[catalog.Growth, ...]:
-    return tuple(
-        catalog.Growth(partitions=before.count, at_ms=change.at_ms, ends=change.ends)
-        for before, change in pairwise(history)
-    )

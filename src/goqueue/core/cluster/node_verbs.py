@@ -1,8 +1,10 @@
-"""How nodes come into a cluster, are fenced, stop and are forgotten.
+"""How nodes come into a cluster, are fenced and stop.
 
 Shape: decider. Events take everything from a node before it is fenced, and a node is unfenced
 before anything is given to it: the leader of a partition is alive behind each entry of the log.
 """
+
+from typing import Final
 
 from goqueue.base.cluster_limits import NODE_ID_CHARACTERS_MAX, NODES_MAX
 from goqueue.base.errors import (
@@ -31,6 +33,9 @@ from goqueue.core.cluster.states import NodeStatus
 from goqueue.core.decision import Decision
 
 Verdict = Decision[Event, NodeReply]
+
+REMOVED: Final = "was removed from the cluster; empty its data directory to let it join again"
+"""Words of every refusal of a removed node."""
 
 
 def found(
@@ -90,6 +95,7 @@ def register(image: ClusterImage, command: commands.RegisterNode, now_ms: int) -
         joined_ms=now_ms if known is None else known.joined_ms,
         registered_ms=now_ms,
         process=command.process,
+        is_retiring=known is not None and known.is_retiring,
     )
     if known is None:
         if len(image.nodes) >= NODES_MAX:
@@ -108,7 +114,10 @@ def register(image: ClusterImage, command: commands.RegisterNode, now_ms: int) -
 
 
 def _check_directory(image: ClusterImage, command: commands.RegisterNode) -> None:
-    """Refuse two disks under one name, and one disk (or its copy) under two."""
+    """Refuse a disk of a removed node, two disks under one name, and one disk under two."""
+    removed = image.removed.get(DirectoryId(command.directory))
+    if removed is not None:
+        raise NodeRefusedError(f"the node {removed} {REMOVED}")
     for other in image.nodes.values():
         if other.directory == command.directory and other.id != command.node:
             raise NodeRefusedError(
@@ -203,27 +212,6 @@ def finish_leave(image: ClusterImage, command: commands.FinishLeave, _now_ms: in
         reply = NodeReply(epoch=node.epoch, status=NodeStatus.LEAVING, leads=len(changes.rows))
         return Decision(tuple(changes.events()), reply)
     return Decision(_fencing(node, depart(image, node.id, Departure.WHOLE)), reply)
-
-
-def forget(
-    image: ClusterImage, command: commands.ForgetNode, _now_ms: int
-) -> Decision[Event, Done]:
-    """Remove a node for good, once it holds nothing."""
-    node = image.node(command.node)
-    if not node.is_fenced:
-        raise OperationActiveError(f"the node {node.id} is {node.status}; stop it first")
-    held = sum(count for replicas, count in image.replica_sets.items() if node.id in replicas)
-    wanted = sum(
-        move.is_open and node.id in move.new
-        for number in image.reassignments
-        for move in image.moves_of(number)
-    )
-    if held or wanted:
-        raise OperationActiveError(
-            f"the node {node.id} has replicas of {held} partitions and gets {wanted};"
-            " move them first"
-        )
-    return Decision((events.NodeForgotten(node=node.id),), Done())
 
 
 def _current(image: ClusterImage, name: str, epoch: int) -> NodeRecord:

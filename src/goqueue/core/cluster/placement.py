@@ -44,6 +44,7 @@ def candidates(nodes: Iterable[NodeRecord], loads: Mapping[NodeId, int]) -> list
     return [
         Candidate(one.id, one.rack, loads.get(one.id, 0), one.may_lead)
         for one in sorted(nodes, key=lambda node: node.id)
+        if not one.is_retiring
     ]
 
 
@@ -107,6 +108,9 @@ def check_assignment(replicas: Sequence[str], nodes: Mapping[NodeId, NodeRecord]
     unknown = [one for one in replicas if NodeId(one) not in nodes]
     if unknown:
         raise InvalidRequestError(f"the cluster has no node {ascii(unknown[0])[1:-1][:249]}")
+    leaving = [one for one in replicas if nodes[NodeId(one)].is_retiring]
+    if leaving:
+        raise InvalidRequestError(f"the node {leaving[0]} is being removed; it gets no replicas")
     return tuple(NodeId(one) for one in replicas)
 
 

@@ -59,7 +59,9 @@ class Loads:
     def __init__(self, image: ClusterImage, drained: Collection[NodeId]) -> None:
         self.racks = {one.id: one.rack for one in image.nodes.values()}
         self.targets = sorted(
-            one.id for one in image.nodes.values() if one.may_lead and one.id not in drained
+            one.id
+            for one in image.nodes.values()
+            if one.may_lead and not one.is_retiring and one.id not in drained
         )
         if not self.targets:
             raise LeaderNotAvailableError("no node is alive that could take replicas")

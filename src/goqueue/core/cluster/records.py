@@ -59,6 +59,8 @@ class NodeRecord(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     status: NodeStatus = NodeStatus.FENCED
     process: int = 0
     """What the process chose at random, to be known from others that claim the same."""
+    is_retiring: bool = False
+    """Whether it is to be removed for good: it gets no replicas, and those it has move away."""
 
     @property
     def may_lead(self) -> bool:

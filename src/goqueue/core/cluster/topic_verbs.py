@@ -78,7 +78,8 @@ def create(image: ClusterImage, command: commands.CreateTopic, now_ms: int) -> V
 def _factor(image: ClusterImage, assignments: Mapping[int, Sequence[str]]) -> int:
     """Return how many replicas a topic gets that does not say."""
     chosen = next(iter(assignments.values()), None)
-    return len(chosen) if chosen else default_factor(len(image.nodes))
+    staying = sum(not one.is_retiring for one in image.nodes.values())
+    return len(chosen) if chosen else default_factor(staying)
 
 
 def _check_room(image: ClusterImage, partitions: int) -> None:

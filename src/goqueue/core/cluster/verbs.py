@@ -14,6 +14,7 @@ from goqueue.core.cluster import (
     node_verbs,
     partition_verbs,
     reassignment,
+    retirement,
     topic_verbs,
 )
 from goqueue.core.cluster.commands import Command, Proposal
@@ -32,7 +33,8 @@ VERBS: Final[Mapping[type[Command], Verb]] = {
     commands.FenceNode: node_verbs.fence,
     commands.BeginLeave: node_verbs.begin_leave,
     commands.FinishLeave: node_verbs.finish_leave,
-    commands.ForgetNode: node_verbs.forget,
+    commands.RetireNode: retirement.retire,
+    commands.ForgetNode: retirement.forget,
     commands.CreateTopic: topic_verbs.create,
     commands.ConfigureTopic: topic_verbs.configure,
     commands.DeleteTopic: topic_verbs.delete,

@@ -44,10 +44,15 @@ class Followers(dict[PeerId, FollowerProgress]):
         """Return False for a node that lost data and whose promises therefore mean nothing."""
         return self[node].life == self._state.membership.life_of(node)
 
+    @property
+    def active(self) -> list[PeerId]:
+        """The members that were heard of since the last count, and count."""
+        return [node for node, one in self.items() if one.is_active and self.counts(node)]
+
     def has_active_majority(self) -> bool:
         """Return True if a majority was heard of since this was asked last."""
         own, membership = self._state.node, self._state.membership
-        active = [node for node in membership.voters if self[node].is_active and self.counts(node)]
+        active = [node for node in self.active if node in membership.voters]
         for node, progress in self.items():
             if node != own:
                 progress.is_active = False

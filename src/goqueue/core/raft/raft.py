@@ -101,6 +101,11 @@ class Raft:
         return self._state.is_quarantined
 
     @property
+    def active(self) -> Sequence[PeerId]:
+        """The members that answered this leader lately, and whose answers count."""
+        return () if self.leader is None else self.leader.progress.active
+
+    @property
     def leader(self) -> Leader | None:
         """The leader's side of this node, while it leads."""
         return self._roles.leader

@@ -5,6 +5,7 @@ from typing import Final
 
 from goqueue.base.errors import GoQueueError, NodeRefusedError
 from goqueue.base.ids import NodeId
+from goqueue.core.cluster.node_verbs import REMOVED
 from goqueue.core.cluster.records import NodeRecord
 from goqueue.runtime.cluster.metadata import Metadata
 from goqueue.wire.peer_calls import PeerIdentity
@@ -31,9 +32,11 @@ class Denials:
     def denied(self, node: NodeId, error: GoQueueError, *, by_peer: bool, now_s: float) -> bool:
         """Return True if this node has no place in its cluster, and should say so and stop."""
         is_old, is_second = OLD_COPY in error.message, TWO_NODES in error.message
-        if not isinstance(error, NodeRefusedError) or (not by_peer and (is_old or is_second)):
+        is_removed = REMOVED in error.message
+        is_final = is_old or is_removed
+        if not isinstance(error, NodeRefusedError) or (not by_peer and (is_final or is_second)):
             return False
-        if is_old:
+        if is_final:
             return True
         patience_s = self._patience_s if is_second else 0.0
         since_s = self._since.setdefault(node, now_s)
@@ -51,7 +54,9 @@ def check_peer(
         )
     if peer.node == own.node:
         raise NodeRefusedError(f"{TWO_NODES}: both are called {own.node_id}")
-    if peer.node not in peers and peer.node not in metadata.members:
+    check_not_removed(peer, metadata)
+    # A node that joins is no peer yet; one that joined may be unknown to a node that was away.
+    if not (own.cluster_id or peer.cluster_id) and peer.node not in peers:
         raise NodeRefusedError(
             f"the node {peer.node_id} is no peer of {own.node_id};"
             " cluster.peers must name the same nodes everywhere"
@@ -59,6 +64,12 @@ def check_peer(
     known = metadata.image.nodes.get(peer.node)
     if known is not None:
         _check_known(peer, known)
+
+
+def check_not_removed(peer: PeerIdentity, metadata: Metadata) -> None:
+    """Raise NodeRefusedError if the data directory is that of a node that was removed."""
+    if peer.directory in metadata.image.removed:
+        raise NodeRefusedError(f"the node {peer.node_id} {REMOVED}")
 
 
 def _check_known(peer: PeerIdentity, known: NodeRecord) -> None:

@@ -33,6 +33,12 @@ class QuorumMembers:
 
     voters: Sequence[PeerId]
     learners: Sequence[PeerId]
+    recovering: Sequence[PeerId] = ()
+    """Learners that lost data and get their vote back when they have everything."""
+    active: Sequence[PeerId] = ()
+    """Members that answer and whose answers count; known to the leader only."""
+    is_by_majority: bool = True
+    """Whether a majority of the voters decides; otherwise any of them may lead."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

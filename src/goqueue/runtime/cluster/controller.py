@@ -28,6 +28,7 @@ from goqueue.observability.logging import get_logger
 from goqueue.runtime.clock import Clock
 from goqueue.runtime.cluster.consensus import Leading
 from goqueue.runtime.cluster.decisions import Decisions
+from goqueue.runtime.cluster.enrolment import Enrolment
 from goqueue.runtime.cluster.internal_topics import missing_topics
 from goqueue.runtime.cluster.links import PeerReply
 from goqueue.runtime.cluster.metadata import Metadata
@@ -59,6 +60,8 @@ class _Reign:
         self.began_ms = now_ms
         self.balanced_ms = now_ms
         self.moved_ms = now_ms
+        self.versions: dict[NodeId, tuple[NodeEpoch, int]] = {}
+        """The version of the metadata that each node has applied, and in which life it said so."""
         self.ready: dict[NodeId, NodeEpoch] = {}
         """Nodes that want to lead and be in sync, in the life in which they said so."""
 
@@ -71,6 +74,7 @@ class Controller:
         config: NodeConfig,
         metadata: Metadata,
         decisions: Decisions,
+        enrolment: Enrolment,
         clock: Clock,
         *,
         cluster_id: Callable[[], str],
@@ -78,6 +82,7 @@ class Controller:
         self._config = config
         self._metadata = metadata
         self._decisions = decisions
+        self._enrolment = enrolment
         self._clock = clock
         self._cluster_id = cluster_id
         self._reign: _Reign | None = None
@@ -185,6 +190,7 @@ class Controller:
                 await self._try(command)
         await self._make_topics(reign, now_ms)
         self._end_scalings()
+        await self._enrolment.look(reign.detector.health, self._versions(reign))
         if now_ms - reign.balanced_ms >= BALANCE_MS:
             reign.balanced_ms = now_ms
             await self._try(commands.BalanceLeaders())
@@ -192,6 +198,15 @@ class Controller:
             reign.moved_ms = now_ms
             if any(one.is_open for one in image.reassignments.values()):
                 await self._try(commands.AdvanceMoves())
+
+    def _versions(self, reign: _Reign) -> dict[NodeId, int]:
+        """Return what each node has applied, as far as its present process said so."""
+        nodes = self._metadata.image.nodes
+        return {
+            node: version
+            for node, (epoch, version) in reign.versions.items()
+            if node in nodes and nodes[node].epoch == epoch
+        }
 
     def _due(self, reign: _Reign, node: NodeRecord) -> Command | None:
         """Return what should become of a node."""
@@ -208,7 +223,7 @@ class Controller:
         """Make the topics that the brokers need, once all nodes are there or had time to come."""
         image = self._metadata.image
         alive = sum(node.may_lead for node in image.nodes.values())
-        is_whole = alive == len(self._config.founders)
+        is_whole = alive >= len(self._metadata.members)
         if not alive or (not is_whole and now_ms - reign.began_ms < TOPICS_WAIT_MS):
             return
         for command in missing_topics(image, factor=self._config.replication_factor):
@@ -269,6 +284,7 @@ class Controller:
         now_ms = self._clock.steady_ms()
         reign.detector.watch(image.nodes, now_ms=now_ms)
         reign.detector.heard(node, now_ms=now_ms)
+        reign.versions[node] = (record.epoch, heartbeat.version)
         self._note_ready(reign, record, heartbeat)
         for peer in heartbeat.refused:
             reign.detector.refused(NodeId(peer), by=node, now_ms=now_ms)

@@ -13,7 +13,7 @@ from goqueue.runtime.cluster.repairs import Repairs
 from goqueue.wire.http.cluster import node_status
 
 _PREFIX = "goqueue_cluster_"
-_STATES = ("unknown", "alive", "suspect", "dead", "leaving")
+_STATES = ("unknown", "alive", "suspect", "dead", "leaving", "removing")
 
 
 def cluster_metrics(node: Node) -> Iterator[Metric]:

@@ -144,6 +144,14 @@ class Identity:
             self._now = joined
             self._write()
 
+    def know(self, members: Mapping[NodeId, PeerId]) -> None:
+        """Remember the numbers that nodes have in the quorum now."""
+        known = {str(node): int(peer) for node, peer in members.items()}
+        # A node that goes through the log of a cluster it joined is not in it at first.
+        if self._now.node_id in known and known != self._now.members:
+            self._now = msgspec.structs.replace(self._now, members=known)
+            self._write()
+
     def refuse(self, reason: str) -> None:
         """Let this directory not be started again: it is an old copy of itself."""
         self._now = msgspec.structs.replace(self._now, refused=reason)

@@ -1,7 +1,7 @@
 """This node as a member of its cluster: registered, heard of, and live only while that is sure."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from goqueue.base.errors import (
@@ -10,6 +10,7 @@ from goqueue.base.errors import (
     LeaderNotAvailableError,
     NodeFencedError,
     NodeNotFoundError,
+    NodeRefusedError,
     StaleEpochError,
 )
 from goqueue.base.ids import NodeEpoch, NodeId
@@ -75,6 +76,8 @@ class NodeMembership:
         self.failure: GoQueueError | None = None
         """Why this process is not a member any more."""
         self.on_failure: Callable[[GoQueueError], None] = lambda _: None
+        self.ask_around: Callable[[], Awaitable[None]] = _nothing
+        """Asks other nodes for the controller; raises NodeRefusedError if this one was removed."""
         metadata.watch_leader(self._leader_changed)
         metadata.watch(self._image_changed)
 
@@ -189,8 +192,8 @@ class NodeMembership:
             sent_ms = self._clock.steady_ms()
             try:
                 reply = await self._say(refused)
-            except (StaleEpochError, NodeNotFoundError) as error:
-                self._fail(error)
+            except (StaleEpochError, NodeNotFoundError, NodeRefusedError) as error:
+                self.fail(error)
                 return
             except GoQueueError:
                 pause_s = min(pause_s, RETRY_SECONDS)
@@ -203,11 +206,17 @@ class NodeMembership:
     async def _say(self, refused: list[NodeId]) -> NodeHeartbeatReply:
         epoch = self._metadata.node_epoch
         assert epoch is not None, "registered"
-        heartbeat = NodeHeartbeat(epoch, self._is_ready, [str(node) for node in refused])
+        heartbeat = NodeHeartbeat(
+            epoch,
+            self._is_ready,
+            [str(node) for node in refused],
+            self._metadata.image.version,
+        )
         if self._metadata.leading.is_own:
             return self._controller.hear(self._config.node, heartbeat)
         controller = self._metadata.controller
         if controller is None:
+            await self.ask_around()
             raise LeaderNotAvailableError("no controller is known at present")
         packet = await self._links.request(
             controller,
@@ -224,11 +233,16 @@ class NodeMembership:
         else:
             self._lease.renew(sent_ms=sent_ms)
 
-    def _fail(self, error: GoQueueError) -> None:
-        """Be no member any more: another process has the name of this node."""
+    def fail(self, error: GoQueueError) -> None:
+        """Be no member any more: this node was removed, or another process has its name."""
+        if self.failure is not None:
+            return
         self.failure = error
         self._lease.end()
-        log.error(LogEvent.NODE_REPLACED, node=self._config.node, error=error.message)
+        if isinstance(error, StaleEpochError):
+            log.error(LogEvent.NODE_REPLACED, node=self._config.node, error=error.message)
+        else:
+            log.error(LogEvent.NODE_REMOVED, node=self._config.node, error=error.message)
         self.on_failure(error)
 
     async def _pause(self, seconds: float) -> None:
@@ -237,3 +251,7 @@ class NodeMembership:
                 await self._wake.wait()
         except TimeoutError:
             return
+
+
+async def _nothing() -> None:
+    """Ask no other node."""

@@ -41,8 +41,8 @@ class MetadataEntry(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     version: int
     """The image has this version before the entry, or the entry changes nothing."""
     events: list[Event]
-    members: dict[str, Annotated[int, msgspec.Meta(gt=0)]] = {}
-    """Numbers that nodes get in the quorum with this entry."""
+    members: dict[str, Annotated[int, msgspec.Meta(ge=0)]] = {}
+    """Numbers that nodes get in the quorum with this entry; 0: it has none any more."""
 
 
 class MetadataSnapshot(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
@@ -53,6 +53,8 @@ class MetadataSnapshot(msgspec.Struct, frozen=True, array_like=True, kw_only=Tru
     term: int = 0
     lead: int = 0
     events: list[Event] = []
+    last_number: int = 0
+    """The greatest number that was ever given; numbers are not given twice."""
 
 
 encode_metadata: Final = msgspec.msgpack.Encoder().encode
@@ -75,6 +77,9 @@ class Metadata:
         self.leading = NO_LEADER
         self._members: dict[NodeId, PeerId] = {}
         self._nodes: dict[PeerId, NodeId] = {}
+        self._last_number = 0
+        self._expected: dict[PeerId, NodeId] = {}
+        """Numbers that other nodes said, for as long as this one has not applied so much."""
         self._stamp: Stamp = (0, 0)
         self._watchers: list[Watcher] = []
         self._leader_watchers: list[Callable[[Leading], None]] = []
@@ -90,9 +95,14 @@ class Metadata:
         """The numbers of nodes in the quorum."""
         return self._members
 
+    @property
+    def next_number(self) -> int:
+        """The number that the next node gets in the quorum."""
+        return max(self._last_number, *self._members.values(), 0) + 1
+
     def node_of(self, peer: PeerId) -> NodeId | None:
         """Return the node that has a number in the quorum."""
-        return self._nodes.get(peer)
+        return self._nodes.get(peer) or self._expected.get(peer)
 
     @property
     def controller(self) -> NodeId | None:
@@ -118,7 +128,7 @@ class Metadata:
     def expect(self, members: Mapping[NodeId, PeerId]) -> None:
         """Know numbers of members before anything is applied, to be able to talk to them."""
         self._members = {**members, **self._members}
-        self._nodes = {number: node for node, number in self._members.items()}
+        self._expected.update({number: node for node, number in members.items()})
 
     # What the quorum calls.
 
@@ -147,6 +157,7 @@ class Metadata:
                 term=term,
                 lead=lead,
                 events=list(self.image.snapshot()),
+                last_number=self.next_number - 1,
             )
         )
 
@@ -160,6 +171,7 @@ class Metadata:
                     image.apply(event)
             self.founders = found.founders
             self._stamp = (found.term, found.lead)
+            self._last_number = found.last_number
             self._know(_typed(found.members))
         self.image = image
         self._tell(None)
@@ -171,8 +183,9 @@ class Metadata:
             watcher(leading)
 
     def _know(self, members: dict[NodeId, PeerId]) -> None:
-        self._members = members
-        self._nodes = {number: node for node, number in members.items()}
+        self._last_number = self.next_number - 1
+        self._members = {node: number for node, number in members.items() if number}
+        self._nodes = {number: node for node, number in self._members.items()}
 
     def _tell(self, events: Sequence[Event] | None) -> None:
         self.updated_ms = self._clock.now_ms()

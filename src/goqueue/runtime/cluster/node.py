@@ -6,36 +6,38 @@ given leaderships. A stop goes the other way round.
 """
 
 import asyncio
-from collections.abc import Mapping
-from typing import Final
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
 
 from goqueue.base.errors import (
     GoQueueError,
     LeaderNotAvailableError,
     NodeRefusedError,
     ProtocolError,
+    StaleEpochError,
 )
 from goqueue.base.ids import NodeId
 from goqueue.base.units import SECOND_MS
 from goqueue.core.cluster.commands import RegisterNode
-from goqueue.core.raft.messages import Membership, PeerId
+from goqueue.core.cluster.events import Event, NodeForgotten, NodeRegistered
+from goqueue.core.cluster.node_verbs import REMOVED
+from goqueue.core.raft.messages import PeerId
 from goqueue.observability.events import LogEvent
 from goqueue.observability.logging import get_logger
 from goqueue.runtime.clock import Clock
+from goqueue.runtime.cluster.address_book import AddressBook
 from goqueue.runtime.cluster.admission import OLD_COPY, Denials, check_peer
 from goqueue.runtime.cluster.consensus import Consensus, ConsensusMaker, Leading
 from goqueue.runtime.cluster.controller import Controller
 from goqueue.runtime.cluster.decisions import Decisions
-from goqueue.runtime.cluster.founding import Founding, Origin, cluster_id_of
+from goqueue.runtime.cluster.enrolment import Enrolment
+from goqueue.runtime.cluster.founding import Founding
+from goqueue.runtime.cluster.handover import hand_over
 from goqueue.runtime.cluster.identity import Identity
+from goqueue.runtime.cluster.joining import Joining
 from goqueue.runtime.cluster.links import Handler, Links, PeerReply, Receiver
 from goqueue.runtime.cluster.membership import NodeMembership
-from goqueue.runtime.cluster.metadata import (
-    Metadata,
-    MetadataSnapshot,
-    decode_snapshot,
-    encode_metadata,
-)
+from goqueue.runtime.cluster.metadata import Metadata
 from goqueue.runtime.cluster.node_config import TICK_MS, ListenerAddresses, NodeConfig
 from goqueue.runtime.cluster.node_topology import NodeTopology
 from goqueue.runtime.cluster.proposing import Proposing
@@ -45,9 +47,6 @@ from goqueue.storage.raft_store import RaftStore
 from goqueue.wire.http.cluster import Sight
 from goqueue.wire.packet import Buffer
 from goqueue.wire.peer_calls import PeerIdentity, PeerOperation
-
-TRANSFER_SECONDS: Final = 2.0
-"""How long a controller that stops waits for another one to lead the quorum."""
 
 log = get_logger("goqueue.cluster")
 
@@ -61,6 +60,7 @@ class Node:
         self.config, self.clock = config, clock
         self._make_consensus = maker
         self.metadata = Metadata(config.node, clock)
+        self._book = AddressBook(config.peers, self.metadata)
         self.addresses = ListenerAddresses()
         self._disk = disk
         self._links: Links | None = None
@@ -77,6 +77,9 @@ class Node:
         )
         self._denied: asyncio.Future[None] | None = None
         self.metadata.watch_leader(self._leader_changed)
+        self.metadata.watch(self._image_changed)
+        self.on_removed: Callable[[GoQueueError], None] = lambda _: None
+        """Told when this node was removed from its cluster."""
 
     def __repr__(self) -> str:
         return f"<Node {self.node}: {self.metadata.image!r}>"
@@ -152,7 +155,9 @@ class Node:
         """Take the data directory, and count this start in it, before anything is said."""
         self._disk.lock()
         self._identity = Identity(self._disk, self.node, boot_id=self.config.boot_id)
-        self._founding = Founding(self.config, self._identity, self.links)
+        self._founding = Founding(
+            self.config, self._identity, self.links, self.metadata, self._book
+        )
 
     async def start(self, addresses: ListenerAddresses) -> None:
         """Find the cluster, take part in its quorum, register; however long that takes."""
@@ -164,7 +169,7 @@ class Node:
             await asyncio.wait((starting, self._denied), return_when=asyncio.FIRST_COMPLETED)
             await (starting if starting.done() else self._denied)
         except NodeRefusedError as error:
-            if OLD_COPY in error.message:
+            if OLD_COPY in error.message or REMOVED in error.message:
                 self.identity.refuse(error.message)
             raise
         finally:
@@ -174,62 +179,30 @@ class Node:
             denied.cancel()
 
     async def _start(self) -> None:
-        self.links.dial(self.config.peers)
+        self.links.dial(self._book.to_dial)
         store = RaftStore(self._disk, life=self.clock.now_ms())
         try:
-            await self._join(store)
+            was_known = bool(self.identity.cluster_id)
+            joining = Joining(self.identity, self.founding, self.clock, self._registration)
+            await joining.begin(store)
         except BaseException:
             store.close()
             raise
         self.metadata.expect(self.identity.members)
+        if not was_known and not self._first_voters():
+            # Others must know by which cluster's node they are dialled.
+            self.links.dial({})
+            self.links.dial(self._book.to_dial)
         self._build(store)
         await self.quorum.start()
-        await self.membership.register(self._registration())
+        await self.membership.register(self._registration(self.identity.cluster_id))
         self.membership.start()
 
-    async def _join(self, store: RaftStore) -> None:
-        """Know the cluster, and have a journal that begins as this node's must."""
-        restored = store.restored
-        if restored is not None and restored.snapshot.data and not self.identity.cluster_id:
-            # The power failed between the journal and the identity.
-            begun = decode_snapshot(restored.snapshot.data)
-            self._belong(begun.founders, begun.members)
-        if self.identity.cluster_id and restored is not None:
-            self._check_peers()
-            return
-        origin = await self.founding.find()
-        if origin.is_founder and not self.identity.cluster_id and restored is None:
-            self._found(store, origin)
-        else:
-            command = self._registration(cluster_id=origin.cluster_id)
-            await self.founding.be_taken_in(command)
-            log.error(LogEvent.DISK_EMPTIED, node=self.node, cluster_id=origin.cluster_id)
-            if restored is None:
-                store.begin_again(life=self.clock.now_ms())
-        self._belong(origin.founders, origin.members)
-
-    def _found(self, store: RaftStore, origin: Origin) -> None:
-        begun = MetadataSnapshot(founders=dict(origin.founders), members=dict(origin.members))
-        voters = tuple(PeerId(number) for number in sorted(origin.members.values()))
-        store.found(Membership(voters), encode_metadata(begun))
-        log.info(LogEvent.BOOTSTRAP_COMPLETE, node=self.node, cluster_id=origin.cluster_id)
-
-    def _belong(self, founders: Mapping[str, str], members: Mapping[str, int]) -> None:
-        self.identity.join(cluster_id_of(founders), founders, members)
-
-    def _check_peers(self) -> None:
-        known = sorted(self.identity.members)
-        if known != self.config.founders:
-            raise NodeRefusedError(
-                f"cluster.peers differ: this cluster has the nodes {', '.join(known)};"
-                f" the settings of {self.node} name {', '.join(self.config.founders)}"
-            )
-
     def _consensus(self, store: RaftStore) -> Consensus:
-        own, members = self.identity.members[self.node], self.identity.members.values()
+        own = self.identity.members[self.node]
         if self._make_consensus is not None:
             store.close()
-            return self._make_consensus(own, sorted(members), self.metadata)
+            return self._make_consensus(own, self._first_voters(), self.metadata)
         config = QuorumConfig(
             peer=own,
             tick_ms=TICK_MS,
@@ -237,6 +210,12 @@ class Node:
             heartbeat_ticks=max(1, self.config.election_ms // TICK_MS // 4),
         )
         return Quorum(config, store, self.metadata, self._send_raft)
+
+    def _first_voters(self) -> Sequence[PeerId]:
+        """Return the founders' numbers, on a founder; a node that joined must begin no cluster."""
+        founders = self.identity.founders
+        is_founder = founders.get(self.node) == self.identity.directory
+        return [PeerId(at) for at in range(1, len(founders) + 1)] if is_founder else []
 
     def _build(self, store: RaftStore) -> None:
         self._quorum = self._consensus(store)
@@ -246,17 +225,20 @@ class Node:
             self.config,
             self.metadata,
             decisions,
+            Enrolment(self.metadata, decisions, self._quorum),
             self.clock,
             cluster_id=lambda: self.identity.cluster_id,
         )
         self._membership = NodeMembership(
             self.config, self.metadata, self._proposing, self._controller, self.links, self.clock
         )
+        self._membership.ask_around = self.founding.ask_around
+        self._membership.on_failure = self._failed
         self.topology.attach(self._proposing, self._membership, self.links, self._quorum)
 
-    def _registration(self, *, cluster_id: str = "") -> RegisterNode:
+    def _registration(self, cluster_id: str) -> RegisterNode:
         return RegisterNode(
-            cluster_id=cluster_id or self.identity.cluster_id,
+            cluster_id=cluster_id,
             node=self.node,
             directory=self.identity.directory,
             incarnation=self.identity.incarnation,
@@ -286,7 +268,16 @@ class Node:
             health={NodeId(one.node): one.health for one in sights},
             heard_ms={NodeId(one.node): now_ms - one.silent_ms for one in sights},
             timers=self.config.timers,
+            voters=self._names(is_voter=True),
+            learners=self._names(is_voter=False),
         )
+
+    def _names(self, *, is_voter: bool) -> list[NodeId]:
+        if self._quorum is None:
+            return []
+        members = self._quorum.members
+        found = map(self.metadata.node_of, members.voters if is_voter else members.learners)
+        return [node for node in found if node is not None]
 
     def serve(self) -> None:
         """Let this node lead and be in sync: its broker has opened what the image says."""
@@ -298,24 +289,12 @@ class Node:
             return
         await self._membership.leave()
         if self.metadata.leading.is_own:
-            await self._hand_over()
-
-    async def _hand_over(self) -> None:
-        others = [peer for peer in self.quorum.members.voters if self.metadata.node_of(peer)]
-        for peer in others:
-            node = self.metadata.node_of(peer)
-            record = self.metadata.image.nodes.get(node) if node else None
-            if node == self.node or record is None or record.is_fenced:
-                continue
-            try:
-                async with asyncio.timeout(TRANSFER_SECONDS):
-                    await self.quorum.transfer(peer)
-            except (GoQueueError, TimeoutError):
-                continue
-            return
+            await hand_over(self.quorum, self.metadata)
 
     async def stop(self) -> None:
         """Take part no longer. The broker is stopped next, then ``end_clean`` may be called."""
+        if self._founding is not None:
+            await self._founding.stop()
         if self._proposing is not None:
             self._proposing.stop()
         if self._membership is not None:
@@ -357,12 +336,32 @@ class Node:
 
     def _receive_raft(self, peer: PeerIdentity, body: Buffer) -> None:
         quorum = self._quorum
-        if not isinstance(quorum, Quorum) or self.metadata.members.get(peer.node) is None:
+        is_member = (
+            peer.cluster_id == self.identity.cluster_id or peer.node in self.metadata.members
+        )
+        if not isinstance(quorum, Quorum) or not is_member:
             return
         try:
             quorum.receive(memoryview(body))
         except ProtocolError as error:
             log.warning(LogEvent.PEER_REFUSED, peer=peer.node_id, error=error.message)
+
+    def _image_changed(self, events: Sequence[Event] | None) -> None:
+        """Know the members over a restart, and dial those there are, when they changed."""
+        if self._identity is None or not self._identity.cluster_id:
+            return
+        kinds = (NodeRegistered, NodeForgotten)
+        if events and not any(isinstance(event, kinds) for event in events):
+            return
+        with contextlib.suppress(GoQueueError):  # the journal has them, too
+            self._identity.know(self.metadata.members)
+        self.links.dial(self._book.to_dial)
+
+    def _failed(self, error: GoQueueError) -> None:
+        """Be started no more if this node was removed."""
+        if not isinstance(error, StaleEpochError):
+            self.identity.refuse(f"the node {self.node} {REMOVED}")
+            self.on_removed(error)
 
     def _leader_changed(self, _: Leading) -> None:
         if self._founding is not None:
@@ -384,6 +383,7 @@ class Node:
         self._denials.accepted(peer.node)
         if self._membership is not None:
             self._membership.peer_connected(peer.node)
+            self.founding.meet(peer.node)
 
     def peer_refused(self, node: NodeId) -> None:
         """Hear that nothing listens at the address of a peer."""
@@ -394,5 +394,7 @@ class Node:
         """Hear that a peer and this node do not go together."""
         now_s = asyncio.get_running_loop().time()
         is_final = self._denials.denied(node, error, by_peer=by_peer, now_s=now_s)
+        if by_peer and REMOVED in error.message and self._membership is not None:
+            self._membership.fail(error)
         if is_final and self._denied is not None and not self._denied.done():
             self._denied.set_exception(error)

@@ -124,7 +124,12 @@ class Quorum:
     def members(self) -> QuorumMembers:
         """Who takes part, as far as this node has applied it."""
         membership = self._raft.membership
-        return QuorumMembers(voters=membership.voters, learners=membership.learners)
+        return QuorumMembers(
+            voters=membership.voters,
+            learners=membership.learners,
+            recovering=membership.recovering,
+            active=self._raft.active,
+        )
 
     @property
     def is_quarantined(self) -> bool:

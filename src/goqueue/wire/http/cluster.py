@@ -4,7 +4,7 @@ Shape: codec. Everything is made from the image that every node has; only who is
 the controller is, is said by the node that answers. Nothing here is ever read back.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -32,6 +32,9 @@ class Sight(NamedTuple):
     health: Mapping[NodeId, NodeHealth]
     heard_ms: Mapping[NodeId, int]
     timers: ClusterTimers
+    voters: Collection[NodeId] = ()
+    learners: Collection[NodeId] = ()
+    """Nodes that get the metadata and have no vote on it."""
 
 
 class NodeAddress(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,6 +57,8 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     version: str
     epoch: int
     rack: str = ""
+    quorum: str = ""
+    """voter, learner, or nothing."""
 
 
 class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
@@ -195,8 +200,10 @@ def _address(text: str) -> NodeAddress:
 
 
 def node_status(node: NodeRecord, sight: Sight) -> str:
-    """Return unknown, alive, suspect, dead or leaving."""
+    """Return unknown, alive, suspect, dead, leaving or removing."""
     health = NodeHealth.ALIVE if node.id == sight.own else sight.health.get(node.id)
+    if node.is_retiring:
+        return "removing"
     match node.status:
         case NodeStatus.LEAVING:
             return "leaving"
@@ -205,6 +212,12 @@ def node_status(node: NodeRecord, sight: Sight) -> str:
         case NodeStatus.FENCED:
             # It is heard of and may not serve yet.
             return "unknown" if health is NodeHealth.ALIVE else "dead"
+
+
+def _vote(node: NodeId, sight: Sight) -> str:
+    if node in sight.voters:
+        return "voter"
+    return "learner" if node in sight.learners else ""
 
 
 def _role(node: NodeId, sight: Sight) -> str:
@@ -229,6 +242,7 @@ def cluster_state(image: ClusterImage, sight: Sight) -> ClusterState:
                 version=one.version,
                 epoch=one.epoch,
                 rack=one.rack,
+                quorum=_vote(one.id, sight),
             )
             for one in image.nodes.values()
         },

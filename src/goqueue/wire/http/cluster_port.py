@@ -54,10 +54,28 @@ class JoinAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class LeaveBody(msgspec.Struct, frozen=True, kw_only=True):
-    """``POST /cluster/leave``."""
+    """``POST /cluster/leave``: remove a node for good."""
 
     node_id: Word
     graceful: bool = True
+    """Whether replicas that it has are moved to other nodes; otherwise it must have none."""
+
+
+class RemoveBody(msgspec.Struct, frozen=True, kw_only=True):
+    """``POST /cluster/remove``: remove a node for good, or let it stay after all."""
+
+    node_id: Word
+    move_replicas: bool = False
+    cancel: bool = False
+
+
+class RemoveAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The removal began, or was cancelled; ``GET /cluster/state`` shows how far it is."""
+
+    node_id: str
+    replicas: int
+    """Partitions that the node has replicas of, which are moved first."""
+    success: bool = True
 
 
 class SuccessAnswer(msgspec.Struct, frozen=True, kw_only=True):

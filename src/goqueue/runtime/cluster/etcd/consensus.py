@@ -123,7 +123,12 @@ class EtcdConsensus:
     def members(self) -> QuorumMembers:
         """Who takes part, as far as this node has applied it. Voters are those that may lead."""
         membership = self._replica.membership
-        return QuorumMembers(voters=membership.voters, learners=membership.learners)
+        return QuorumMembers(
+            voters=membership.voters,
+            learners=membership.learners,
+            active=membership.nodes,
+            is_by_majority=False,
+        )
 
     @property
     def applied_index(self) -> int:
