@@ -13,6 +13,8 @@ from tests.runtime.cluster.control_fleet import ControlFleet
 STEPS = 14
 HEAL_SECONDS = 60
 REQUESTS = 3
+NEW = "x"
+"""The name of the node that joins."""
 
 
 class ControlChaos:
@@ -44,6 +46,7 @@ class ControlChaos:
         return [
             self._kill, self._kill, self._cut_power, self._isolate, self._pause,
             self._wipe, self._start, self._start, self._start, self._rejoin, self._reset,
+            self._join,
         ]  # fmt: skip
 
     def _pick(self) -> str:
@@ -60,6 +63,15 @@ class ControlChaos:
         if name not in self.down:
             self.fleet.cut_power(name)
             self.down.add(name)
+
+    def _join(self) -> None:
+        """Have one more node join, once all founders are registered."""
+        founders = len(self.fleet.places)
+        is_founded = any(len(one.metadata.image.nodes) == founders for one in self.fleet.running)
+        if is_founded and NEW not in self.fleet.places:
+            known = self._pick()
+            self.fleet.add(NEW)
+            self.fleet.start(NEW, config=self.fleet.config(NEW, [known, NEW]))
 
     def _wipe(self) -> None:
         """Empty one disk; a second one would be owed nothing."""

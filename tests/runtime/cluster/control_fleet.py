@@ -16,6 +16,7 @@ from goqueue.core.cluster.membership import ClusterTimers
 from goqueue.core.cluster.replies import Reply
 from goqueue.core.cluster.states import NodeStatus
 from goqueue.runtime.clock import SystemClock
+from goqueue.runtime.cluster.consensus import ConsensusMaker
 from goqueue.runtime.cluster.node import Node
 from goqueue.runtime.cluster.node_config import ListenerAddresses, NodeConfig
 from goqueue.service.peers import Peers
@@ -58,6 +59,8 @@ class ControlFleet:
             NodeId(name): Place(NodeId(name), 7_000 + number) for number, name in enumerate(names)
         }
         self.copying: asyncio.Task[None] | None = None
+        self.maker: ConsensusMaker | None = None
+        """Makes what keeps the metadata; None: the embedded quorum."""
         self.versions: dict[tuple[str, int], bytes] = {}
         """A digest of what was applied up to each version, by whichever node was first."""
 
@@ -85,7 +88,7 @@ class ControlFleet:
         return place
 
     async def _boot(self, place: Place, config: NodeConfig, port: int) -> None:
-        node = Node(config, place.disk, SystemClock())
+        node = Node(config, place.disk, SystemClock(), self.maker)
         server = ClusterServer(Peers(node), watcher=node)
         node.attach(server)
         place.node, place.server = node, server

@@ -269,3 +269,43 @@ def test_three_nodes_become_five_and_three_again_under_load() -> None:
 
     for seed in range(40, 40 + SEEDS):
         run_control(scenario, seed=seed, timers=FAST)
+
+
+def test_a_node_that_joined_and_lost_its_disk_is_taken_in_again() -> None:
+    """Hard case 8: it keeps its number, and votes again when it has everything."""
+
+    async def scenario(fleet: ControlFleet) -> None:
+        await founded(fleet)
+        await join(fleet, "d")
+        await join(fleet, "e")
+        await fleet.until(lambda: list(roles(fleet).values()) == ["voter"] * 5)
+        numbers = dict(fleet.node("a").metadata.members)
+        fleet.kill("e")
+        await fleet.all_alive(["a", "b", "c", "d"])
+        fleet.wipe("e")
+        fleet.start("e", config=fleet.config("e", ["b", "e"]))
+        await fleet.all_alive(seconds=40)
+        await fleet.until(lambda: list(roles(fleet).values()) == ["voter"] * 5)
+
+        assert fleet.node("a").metadata.members == numbers
+
+    run_control(scenario, seed=28, timers=FAST)
+
+
+def test_two_of_three_disks_are_lost_and_no_second_cluster_is_founded() -> None:
+    """Hard case 8: nothing is decided, by the one that is left or by the two emptied ones."""
+
+    async def scenario(fleet: ControlFleet) -> None:
+        await founded(fleet)
+        cluster = fleet.node("a").identity.cluster_id
+        for name in ("b", "c"):
+            fleet.kill(name)
+            fleet.wipe(name)
+            fleet.start(name)
+        await asyncio.sleep(60)
+
+        assert fleet.controllers() == []
+        assert not any(one.is_live for one in fleet.running)
+        assert {fleet.node(name).identity.cluster_id for name in "abc"} == {cluster, ""}
+
+    run_control(scenario, seed=29, timers=FAST)

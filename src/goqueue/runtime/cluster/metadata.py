@@ -108,7 +108,7 @@ class Metadata:
     def controller(self) -> NodeId | None:
         """The node that decides, as far as this one knows."""
         leader = self.leading.leader
-        return None if leader is None else self._nodes.get(leader)
+        return None if leader is None else self.node_of(leader)
 
     def watch(self, watcher: Watcher) -> None:
         """Have a function called in each step in which the image changes."""
