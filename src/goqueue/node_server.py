@@ -101,7 +101,7 @@ class NodeServer(Server):
         self.peers = Peers(self.node)
         self.port = ClusterPort(self.node)
         self._cluster = ClusterServer(
-            self.peers, watcher=self.node, http=lambda: PortRequest(self.port)
+            self.peers, watcher=self.node, http=lambda: PortRequest(self.port), tls=self.tls
         )
         self.node.attach(self._cluster)
         self.replicas: Replicas | None = None

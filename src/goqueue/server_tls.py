@@ -21,7 +21,7 @@ from goqueue.storage.certificates import ensure_self_signed, pin_of
 
 NATIVE_PROTOCOL: Final = "goqueue/1"
 HTTP_PROTOCOL: Final = "http/1.1"
-PEER_PROTOCOL: Final = "goqueue-peer/1"
+PEER_PROTOCOL: Final = NATIVE_PROTOCOL
 
 log = get_logger("goqueue.tls")
 

@@ -4,6 +4,7 @@ import http.client
 import json
 import os
 import signal
+import ssl
 import subprocess
 import sys
 import threading
@@ -26,6 +27,8 @@ class ClusteredNode:
         self._held = [held_port() for _ in range(3)]
         self.cluster, self.native, self.http = map(address_of, self._held)
         self._process: subprocess.Popen[bytes] | None = None
+        self.context: ssl.SSLContext | None = None
+        """How TLS is spoken at the port between nodes; None where they speak in the clear."""
 
     def start(self, peers: str, **others: str) -> None:
         """Start the process; it serves some time later."""
@@ -85,6 +88,10 @@ class ClusteredNode:
         """Ask over HTTP at the port between nodes; status 0 if nothing answers."""
         host, _, port = self.cluster.rpartition(":")
         connection = http.client.HTTPConnection(host, int(port), timeout=SECONDS_MAX)
+        if self.context is not None:
+            connection = http.client.HTTPSConnection(
+                host, int(port), timeout=SECONDS_MAX, context=self.context
+            )
         try:
             content = None if body is None else json.dumps(body)
             headers = {"content-type": "application/json"} if content else {}

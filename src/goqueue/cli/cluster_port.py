@@ -13,7 +13,7 @@ from goqueue.base.errors import ConnectionLostError
 from goqueue.base.units import SECOND_MS
 from goqueue.cli.failure import Failure, usage
 from goqueue.cli.session import Session
-from goqueue.config.address import parse_address
+from goqueue.config.address import Address, parse_address
 from goqueue.wire.http.proof import PROOF_HEADER, TIME_HEADER, proof_of
 
 DEFAULT_NODE: Final = "127.0.0.1:7000"
@@ -44,9 +44,7 @@ def ask(
         address = parse_address(text)
     except ValueError as error:
         raise usage(f"--node: {error}") from error
-    connection = http.client.HTTPConnection(
-        address.host or "127.0.0.1", address.port, timeout=session.timeout_ms / SECOND_MS
-    )
+    connection = _connection(session, address)
     try:
         method = "GET" if body is None else "POST"
         sent = b"" if body is None else json.dumps(body).encode()
@@ -61,6 +59,15 @@ def ask(
     if reply.status >= http.HTTPStatus.BAD_REQUEST:
         raise Failure(str(found.get("error", found)), code=str(found.get("code", "refused")))
     return found
+
+
+def _connection(session: Session, address: Address) -> http.client.HTTPConnection:
+    """Return a connection to a node; by TLS it shows a certificate, as nodes do."""
+    host, seconds = address.host or "127.0.0.1", session.timeout_ms / SECOND_MS
+    if session.tls is None:
+        return http.client.HTTPConnection(host, address.port, timeout=seconds)
+    context = session.tls.options().context()
+    return http.client.HTTPSConnection(host, address.port, timeout=seconds, context=context)
 
 
 def _proof(method: str, path: str, body: bytes, key_file: Path | None) -> dict[str, str]:

@@ -25,6 +25,7 @@ from goqueue.observability.events import LogEvent
 from goqueue.observability.logging import get_logger
 from goqueue.transport.cluster.accepted import HANDSHAKE_SECONDS_MAX
 from goqueue.transport.cluster.node import ClusterNode
+from goqueue.transport.door import Contexts
 from goqueue.wire.calls import Call, Failure
 from goqueue.wire.complaint import decode_peer
 from goqueue.wire.packet import Buffer, Kind, Packet, PacketReader, encode_packet
@@ -169,12 +170,14 @@ class DialledPeer:
         *,
         watcher: PeerWatcher,
         nonce: Callable[[int], bytes] = secrets.token_bytes,
+        tls: Contexts | None = None,
     ) -> None:
         self._node = node
         self.name = name
         self.address = address
         self._watcher = watcher
         self._nonce = nonce
+        self._tls = tls
         self._wire: _Wire | None = None
         self._task: asyncio.Task[None] | None = None
         self._is_told = False
@@ -267,7 +270,14 @@ class DialledPeer:
         try:
             async with asyncio.timeout(HANDSHAKE_SECONDS_MAX):
                 loop = asyncio.get_running_loop()
-                await loop.create_connection(lambda: wire, host.strip("[]"), int(port))
+                host = host.strip("[]")
+                await loop.create_connection(
+                    lambda: wire,
+                    host,
+                    int(port),
+                    ssl=None if self._tls is None else self._tls(),
+                    server_hostname=None if self._tls is None else host,
+                )
                 return wire, await self._shake_hands(wire)
         except BaseException:
             wire.abort()

@@ -1,20 +1,34 @@
 """The port between nodes: who listens there, and the connections of this node to its peers."""
 
 import asyncio
+import ssl
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Final, Protocol
 
 from goqueue.base.errors import ConnectionLostError, OverloadedError
 from goqueue.base.ids import NodeId
 from goqueue.transport.cluster.accepted import AcceptedPeer
 from goqueue.transport.cluster.dialled import DialledPeer, PeerWatcher
 from goqueue.transport.cluster.node import ClusterNode
+from goqueue.transport.door import Door
 from goqueue.wire.calls import Call
 from goqueue.wire.packet import Buffer, Packet
 from goqueue.wire.peer_calls import PeerOperation
 
 ACCEPTED_MAX: Final = 256
 """Connections of peers; a cluster has nine nodes at the most, so these are mostly strangers."""
+
+
+class PeerTls(Protocol):
+    """The TLS contexts in force of a node."""
+
+    def accepting_context(self) -> ssl.SSLContext:
+        """Return the one for nodes that connect to this one."""
+        ...
+
+    def dialling_context(self) -> ssl.SSLContext:
+        """Return the one for connections of this node to others."""
+        ...
 
 
 class ClusterServer:
@@ -26,18 +40,23 @@ class ClusterServer:
         *,
         watcher: PeerWatcher,
         http: Callable[[], asyncio.Protocol] | None = None,
+        tls: PeerTls | None = None,
     ) -> None:
         self._node = node
         self._http = http
         self._watcher = watcher
         self._accepted: dict[AcceptedPeer, None] = {}
         self._dialled: dict[NodeId, DialledPeer] = {}
-        self._server: asyncio.Server | None = None
-        self.address = ""
-        """Where it listens, with the port that was really taken."""
+        self._tls = tls
+        self._door = Door(self._accept, tls=None if tls is None else tls.accepting_context)
 
     def __repr__(self) -> str:
         return f"<ClusterServer at {self.address}: {len(self._dialled)} peers>"
+
+    @property
+    def address(self) -> str:
+        """Where it listens, with the port that was really taken."""
+        return self._door.address
 
     async def start(self, listener: str) -> None:
         """Listen on ``host:port``; port 0 takes a free one."""
@@ -46,20 +65,15 @@ class ClusterServer:
 
     async def bind(self, listener: str) -> None:
         """Take the port, and accept nothing yet."""
-        host, _, port = listener.rpartition(":")
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(
-            self._accept, host.strip("[]") or None, int(port), start_serving=False
-        )
-        self.address = f"{host}:{self._server.sockets[0].getsockname()[1]}"
+        await self._door.bind(listener)
 
     async def listen(self) -> None:
         """Accept connections at the port taken."""
-        assert self._server is not None, "bound"
-        await self._server.start_serving()
+        await self._door.listen()
 
     def dial(self, peers: Mapping[NodeId, str]) -> None:
         """Keep a connection to each of these nodes, by their addresses, and to no others."""
+        tls = None if self._tls is None else self._tls.dialling_context
         for name, known in list(self._dialled.items()):
             if peers.get(name) != known.address:
                 del self._dialled[name]
@@ -67,7 +81,7 @@ class ClusterServer:
                 asyncio.get_running_loop().create_task(known.stop()).add_done_callback(_ended)
         for name, address in peers.items():
             if name not in self._dialled and name != self._node.identity.node:
-                peer = DialledPeer(self._node, name, address, watcher=self._watcher)
+                peer = DialledPeer(self._node, name, address, watcher=self._watcher, tls=tls)
                 self._dialled[name] = peer
                 peer.start()
 
@@ -78,15 +92,12 @@ class ClusterServer:
 
     async def stop(self) -> None:
         """Listen no more and end all connections."""
-        if self._server is not None:
-            self._server.close()
+        self._door.close()
         await asyncio.gather(*(peer.stop() for peer in self._dialled.values()))
         self._dialled.clear()
         for accepted in list(self._accepted):
             accepted.abort()
-        if self._server is not None:
-            await self._server.wait_closed()
-            self._server = None
+        await self._door.wait_closed()
 
     # Sending.
 
