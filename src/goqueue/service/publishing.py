@@ -27,7 +27,7 @@ from goqueue.core.tx.producer import Identity
 from goqueue.runtime.broker import Broker
 from goqueue.runtime.log.acks import Acks
 from goqueue.runtime.log.places import outcomes_of
-from goqueue.runtime.log.plain import publish_plain
+from goqueue.runtime.log.plain import begin_plain, publish_plain
 from goqueue.runtime.log.published import Published, Reach
 from goqueue.runtime.log.small_requests import Part
 from goqueue.runtime.log.topic import Topic
@@ -148,6 +148,33 @@ class Publishing:
         return await self._broker.transactions.publish_last(grant, who, topic, parts, last)
 
     # Messages.
+
+    @granted_verb(Deed.PUBLISH)
+    def begin_message(
+        self, grant: Grant, name: str, columns: Columns, done: Callable[[said.Published], None]
+    ) -> said.Published | bool:
+        """Publish one message without a task, as ``begin_produce`` does with frames."""
+        topic = self._topics.get(TopicName(name))
+        if topic is None:
+            return False
+        (key,), (value,) = columns
+
+        def answer(outcome: Published | GoQueueError) -> said.Published:
+            if isinstance(outcome, GoQueueError):
+                result = _result(outcome)
+            else:
+                result = said.PublishResult(outcome.partition, outcome.base_offset)
+            return said.Published([result], topic.settings.ack_durability)
+
+        begun = begin_plain(
+            grant,
+            topic,
+            key,
+            value,
+            timestamp_us=self._broker.clock.now_us(),
+            done=lambda outcome: done(answer(outcome)),
+        )
+        return begun if isinstance(begun, bool) else answer(begun)
 
     @granted_verb(Deed.PUBLISH)
     async def publish_columns(self, grant: Grant, name: str, columns: Columns) -> said.Published:

@@ -41,6 +41,8 @@ class Requester:
         elif not self._chunks and self._then == "leave":
             exchange.leave()
 
+    takes_replies = is_open = True
+
     async def writable(self) -> None:
         await asyncio.sleep(0)
 

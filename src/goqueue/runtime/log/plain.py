@@ -19,6 +19,7 @@ from goqueue.core.record.stamp import NO_STAMP
 from goqueue.runtime.log.draft_shares import DRAFT_OVERHEAD_BYTES
 from goqueue.runtime.log.places import outcomes_of
 from goqueue.runtime.log.published import Published, Reach
+from goqueue.runtime.log.small_group import Done
 from goqueue.runtime.log.topic import Topic
 
 Outcome = tuple[PartitionId, Offset] | GoQueueError
@@ -75,6 +76,24 @@ async def publish_plain(
     return [result for result in results if result is not None]
 
 
+def begin_plain(
+    grant: Grant, topic: Topic, key: bytes | None, value: bytes, *, timestamp_us: int, done: Done
+) -> Published | GoQueueError | bool:
+    """Publish one message with others of this moment, as ``SmallRequests.begin`` does."""
+    if topic.door is not None or not topic.small.is_plain:
+        return False
+    (partition,) = topic.choose_all([key])
+    view = memoryview(_frame_of_one(key, value, timestamp_us))
+    begun = topic.small.publish_at_once(grant, partition, view)
+    return topic.small.begin(grant, partition, view, done) if begun is None else begun
+
+
+def _frame_of_one(key: bytes | None, value: bytes, timestamp_us: int) -> bytes:
+    if key and value:
+        return encode_single_row(value, key, timestamp_us, NO_STAMP)
+    return _frame([key], [value], timestamp_us)
+
+
 async def _publish_one(
     grant: Grant,
     topic: Topic,
@@ -84,29 +103,31 @@ async def _publish_one(
     reach: Reach,
 ) -> Sequence[Outcome]:
     """Publish a message with others of the same moment, if nothing else is to be considered."""
-    (partition,) = topic.choose_all([key])
-    if key and value:
-        frame = encode_single_row(value, key, timestamp_us, NO_STAMP)
+    waiting: asyncio.Future[Published | GoQueueError]
+    waiting = asyncio.get_running_loop().create_future()
+    done = partial(_resolve, waiting)
+    begun = begin_plain(grant, topic, key, value, timestamp_us=timestamp_us, done=done)
+    if not isinstance(begun, bool):
+        published = begun
+    elif begun:
+        published = await waiting
     else:
-        frame = _frame([key], [value], timestamp_us)
-    view = memoryview(frame)
-    published: Published | GoQueueError | bool | None
-    published = topic.small.publish_at_once(grant, partition, view)
-    if published is None:
-        waiting: asyncio.Future[Published | GoQueueError]
-        waiting = asyncio.get_running_loop().create_future()
-        published = topic.small.begin(grant, partition, view, partial(_resolve, waiting))
-        if published is True:
-            published = await waiting
-    try:
-        if isinstance(published, bool):
-            published = await topic.publish(grant, partition, view)
-    except GoQueueError as error:
-        published = error
+        published = await _publish_alone(grant, topic, key, value, timestamp_us)
     if isinstance(published, GoQueueError):
         return [published]
     reach.note(published)
     return outcomes_of(published, 1)
+
+
+async def _publish_alone(
+    grant: Grant, topic: Topic, key: bytes | None, value: bytes, timestamp_us: int
+) -> Published | GoQueueError:
+    (partition,) = topic.choose_all([key])
+    frame = memoryview(_frame_of_one(key, value, timestamp_us))
+    try:
+        return await topic.publish(grant, partition, frame)
+    except GoQueueError as error:
+        return error
 
 
 def _resolve(

@@ -67,6 +67,20 @@ class SmallRequests:
         waiting = sum(map(len, self._waiting.values()))
         return f"<SmallRequests of {self._topic.record.name}: {waiting} waiting>"
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether small requests may be appended as they come: nothing of the topic needs more."""
+        topic = self._topic
+        settings = topic.record.settings
+        if settings is not self._settings:
+            self._settings = settings
+            self._is_plain = settings.is_fsync and not (
+                settings.dedup_window_ms
+                or topic.is_checked_by_schema
+                or is_internal(topic.record.name)
+            )
+        return self._is_plain and not topic.has_turn_taken
+
     # One part.
 
     def publish_at_once(self, grant: Grant, partition: int, buffer: memoryview) -> Outcome | None:
@@ -210,17 +224,8 @@ class SmallRequests:
 
     def _target(self, partition: int) -> Partition | None:
         """Return where a request may be appended as it comes, or None if it needs more."""
-        topic = self._topic
-        settings, partitions = topic.record.settings, topic.partitions
-        if settings is not self._settings:
-            self._settings = settings
-            self._is_plain = settings.is_fsync and not (
-                settings.dedup_window_ms
-                or topic.is_checked_by_schema
-                or is_internal(topic.record.name)
-            )
-        is_open = self._is_plain and not topic.has_turn_taken
-        return partitions[partition] if is_open and 0 <= partition < len(partitions) else None
+        partitions = self._topic.partitions
+        return partitions[partition] if self.is_plain and 0 <= partition < len(partitions) else None
 
     def _targets(self, parts: Sequence[Part]) -> list[Partition] | None:
         """Return where a request of several parts may be appended, or None if it needs more."""

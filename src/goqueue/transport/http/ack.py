@@ -42,6 +42,7 @@ class AckRoutes:
         return (
             Operation(
                 method="POST", path="/messages/ack", answer=self.ack_message, tag=TAG,
+                is_started=True,
                 deed=Deed.SETTLE, body=settling.Ack, reply=settling.Acked, errors=ERRORS,
             ),
             Operation(

@@ -12,11 +12,11 @@ from goqueue.service.gate import Gate
 from goqueue.service.service import Turns
 from goqueue.transport.http.call import BodyTimeoutError, Call
 from goqueue.transport.http.exchange import SEND_BYTES, DisconnectedError, Exchange
-from goqueue.transport.http.operation import Operation
+from goqueue.transport.http.operation import Done, Operation
 from goqueue.transport.http.origin import SAFE_METHODS, Hosts
 from goqueue.transport.http.reply import Response, error_reply, refusal
 from goqueue.transport.http.room import Room, Share
-from goqueue.transport.http.routes import Routes
+from goqueue.transport.http.routes import Match, Routes
 from goqueue.wire.http.errors import (
     CROSS_SITE,
     METHOD_NOT_ALLOWED,
@@ -73,6 +73,45 @@ class App:
     def __repr__(self) -> str:
         return f"<App of {len(self.resources)} paths>"
 
+    def begin(self, exchange: Exchange, done: Done) -> Response | bool:
+        """Answer a request that is here whole without a coroutine, where that can be done.
+
+        Returns the reply, True if ``done`` gets it, or False: ``answer`` is to answer it.
+        """
+        found = self._find_at_once(exchange)
+        # Whatever is refused here is refused there, with the reason.
+        if found is None or not self._hosts.has(exchange.headers.get(b"host")):
+            return False
+        call = self._call(exchange, found.parameters, Share(self._room))
+        return found.target.begin(call, done)
+
+    def is_quick(self, exchange: Exchange) -> bool:
+        """Return True if a request that is here whole may need no task."""
+        operation = self._operation_of(exchange)
+        return operation is not None and (operation.begin is not None or operation.is_started)
+
+    def is_started(self, exchange: Exchange) -> bool:
+        """Return True if ``answer`` may be begun without a task."""
+        operation = self._operation_of(exchange)
+        return operation is not None and operation.is_started
+
+    def _operation_of(self, exchange: Exchange) -> Operation | None:
+        found = self._find_at_once(exchange)
+        return None if found is None else found.target.methods.get(exchange.method)
+
+    def _find_at_once(self, exchange: Exchange) -> Match["Resource"] | None:
+        # A node of a cluster asks others; what it notes meanwhile belongs to a task.
+        return None if self._missing is not None else self._routes.find(exchange.path)
+
+    def _call(self, exchange: Exchange, parameters: Mapping[str, str], share: Share) -> Call:
+        return Call(
+            exchange,
+            parameters,
+            share,
+            turns=self._turns,
+            timeout_seconds=self._timeout_seconds,
+        )
+
     async def answer(self, exchange: Exchange) -> None:
         """Answer one request."""
         share = Share(self._room)
@@ -91,13 +130,7 @@ class App:
         if found is None:
             return refusal(HTTPStatus.NOT_FOUND, "no such route", code=ROUTE_NOT_FOUND)
         resource, parameters = found
-        call = Call(
-            exchange,
-            parameters,
-            share,
-            turns=self._turns,
-            timeout_seconds=self._timeout_seconds,
-        )
+        call = self._call(exchange, parameters, share)
         if self._missing is None:
             return await resource.answer(call)
         self._missing.set(())
@@ -123,6 +156,22 @@ class Resource:
 
     def __repr__(self) -> str:
         return f"<Resource {self._allow}>"
+
+    def begin(self, call: Call, done: Done) -> Response | bool:
+        """Answer one request as ``App.begin`` does."""
+        operation = self.methods.get(call.method)
+        if operation is None or operation.begin is None or call.is_forged:
+            return False
+        parameter = self._names[call.method][0]
+        names = () if parameter is None else (call.path[parameter],)
+        try:
+            call.grant = call.session.admit(operation.deed, names)
+            return operation.begin(call, done)
+        except GoQueueError as error:
+            return error_reply(error, operation.absent)
+        except Exception:
+            log.exception(LogEvent.REQUEST_CRASHED, operation=operation.name)
+            return refusal(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error", code="internal")
 
     async def answer(self, call: Call) -> Response:
         """Answer one request; only a caller who is gone is no answer."""

@@ -147,6 +147,11 @@ class Call:
             self.grant = self.session.admit(self.grant.deed, (name,))
         return decoded
 
+    @property
+    def body_here(self) -> bytes:
+        """The body as far as it is here; it stays to be read."""
+        return self._exchange.body
+
     async def raw_body(self, bytes_max: int) -> bytes | bytearray:
         """Return the body, or raise when it is larger than it may be."""
         declared = self.header(b"content-length")

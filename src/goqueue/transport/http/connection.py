@@ -7,6 +7,7 @@ and what cannot be parsed is answered with JSON like everything else.
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from http import HTTPStatus
 from typing import Final
 from urllib.parse import unquote
@@ -15,12 +16,15 @@ import httptools
 
 from goqueue.base.caller import Transport, caller_at
 from goqueue.base.errors import WrongPortError
+from goqueue.base.started import Started
 from goqueue.base.units import KiB
 from goqueue.observability.events import LogEvent
 from goqueue.observability.logging import get_logger
 from goqueue.service.gate import Session
+from goqueue.transport.follow import follow
 from goqueue.transport.http.app import App
 from goqueue.transport.http.exchange import Exchange, Headers
+from goqueue.transport.http.idle_alarm import IdleAlarm
 from goqueue.transport.http.reply import Response, refusal
 from goqueue.transport.unsent import keep_little_unsent
 from goqueue.wire.http.errors import HEAD_TOO_LARGE
@@ -85,8 +89,8 @@ class Hub:
         self.lost = lost
         """Called when a connection is gone."""
         self.connections: set[HttpConnection] = set()
-        self.tasks: set[asyncio.Task[None]] = set()
-        """Requests that are being answered."""
+        self.tasks: set[asyncio.Future[None]] = set()
+        """Requests that are being answered and may be cancelled."""
         self.date = b""
         """The header with the time of now."""
 
@@ -114,6 +118,8 @@ class HttpConnection(asyncio.Protocol):
         """The request that is coming in, or came in last."""
         self._running: Exchange | None = None
         """The request that is being answered."""
+        self._fresh: Exchange | None = None
+        """One that is to be answered now and came in the piece that is being parsed."""
         self._is_sending = False
         """Whether a reply has begun and not ended."""
         self._queue: deque[Exchange] = deque()
@@ -136,9 +142,14 @@ class HttpConnection(asyncio.Protocol):
         return self._latest is None or self._latest.is_answered
 
     @property
-    def _takes_replies(self) -> bool:
+    def takes_replies(self) -> bool:
         """Whether the system has taken every reply so far: then another is worth working for."""
         return self._writable is None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether what is written still goes out."""
+        return not self._transport.is_closing()
 
     @property
     def session(self) -> Session:
@@ -172,7 +183,7 @@ class HttpConnection(asyncio.Protocol):
         """End."""
         self._hub.connections.discard(self)
         for alarm in (self._head_alarm, self._write_alarm, self._idle_alarm, self._end_alarm):
-            alarm.stop()
+            alarm.close()
         for exchange in (self._running, *self._queue):
             if exchange is not None:
                 exchange.leave()
@@ -195,12 +206,16 @@ class HttpConnection(asyncio.Protocol):
             piece = self._unparsed[:PARSED_BYTES]
             self._unparsed = self._unparsed[PARSED_BYTES:]
             self._parse(piece)
-        if self._transport.is_closing():
-            return
-        if self._has_room:
-            self._resume_reading()
-        else:
-            self._pause_reading()
+            if self._fresh is not None and not self._fresh.is_whole:
+                # The rest of its body comes as it asks for it.
+                self._begin_fresh()
+        if not self._transport.is_closing():
+            if self._has_room:
+                self._resume_reading()
+            else:
+                self._pause_reading()
+        if self._fresh is not None:
+            self._begin_fresh()
 
     @property
     def _has_room(self) -> bool:
@@ -242,7 +257,7 @@ class HttpConnection(asyncio.Protocol):
         self._write_alarm.stop()
         self._let_write()
         if self._queue and self._running is None:
-            self._begin(self._queue.popleft())
+            self._begin_next()
             self._take_in()
 
     def _let_write(self) -> None:
@@ -301,10 +316,10 @@ class HttpConnection(asyncio.Protocol):
         if b"expect" in headers:
             expected = [value.lower() for name, value in self._headers if name == b"expect"]
             exchange.is_held_back = b"100-continue" in expected and not is_older
-        is_free = self._is_idle and self._takes_replies
+        is_free = self._is_idle and self.takes_replies
         self._latest = exchange
         if is_free:
-            self._begin(exchange)
+            self._running = self._fresh = exchange
         else:
             self._queue.append(exchange)
 
@@ -335,11 +350,53 @@ class HttpConnection(asyncio.Protocol):
 
     # What requests ask for.
 
+    def _begin_next(self) -> None:
+        """Answer the next request; without a task, when other connections had their turn."""
+        self._running = exchange = self._queue.popleft()
+        if self._is_quick(exchange):
+            self._loop.call_soon(self._begin_at_once, exchange)
+        else:
+            self._begin(exchange)
+
+    def _begin_fresh(self) -> None:
+        exchange, self._fresh = self._fresh, None
+        assert exchange is not None, "there is one"
+        if self._is_quick(exchange):
+            self._begin_at_once(exchange)
+        else:
+            self._begin(exchange)
+
+    def _is_quick(self, exchange: Exchange) -> bool:
+        """Return True if a request is here whole and mostly waits for nothing but a sync."""
+        is_small = exchange.is_whole and exchange.size <= BODY_BYTES_AHEAD
+        return is_small and self._hub.app.is_quick(exchange)
+
     def _begin(self, exchange: Exchange) -> None:
-        self._running = exchange
-        task = self._loop.create_task(self._answer(exchange))
-        self._hub.tasks.add(task)
-        task.add_done_callback(self._hub.tasks.discard)
+        self._track(self._loop.create_task(self._answer(exchange)))
+
+    def _begin_at_once(self, exchange: Exchange) -> None:
+        """Answer a request in this step, or from the end of what it waits for."""
+        if exchange.is_gone:
+            return
+        app = self._hub.app
+        begun = app.begin(exchange, partial(self._reply, exchange))
+        if not isinstance(begun, bool):
+            self._reply(exchange, begun)
+        elif not begun and app.is_started(exchange):
+            started = Started(self._answer(exchange))
+            if not started.is_done:
+                self._track(follow(started))
+        elif not begun:
+            self._begin(exchange)
+
+    def _track(self, under_way: asyncio.Future[None]) -> None:
+        self._hub.tasks.add(under_way)
+        under_way.add_done_callback(self._hub.tasks.discard)
+
+    def _reply(self, exchange: Exchange, response: Response) -> None:
+        """Send the small reply of a request that had no task."""
+        if not exchange.send_at_once(response):
+            self._track(self._loop.create_task(exchange.send(response)))
 
     async def _answer(self, exchange: Exchange) -> None:
         try:
@@ -382,8 +439,8 @@ class HttpConnection(asyncio.Protocol):
             return
         if self._queue:
             # Otherwise it begins when the peer has read what is there.
-            if self._takes_replies:
-                self._begin(self._queue.popleft())
+            if self.takes_replies:
+                self._begin_next()
         elif self._is_deaf:
             self._send_refusal()
         else:
@@ -441,25 +498,3 @@ class HttpConnection(asyncio.Protocol):
         too_large = f"the head of the request is too large; the limit is {HEAD_BYTES_MAX} bytes"
         text = reason or too_large
         self._refusal = (HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, text, HEAD_TOO_LARGE)
-
-
-class IdleAlarm:
-    """Rings once, unless it is stopped in time."""
-
-    __slots__ = ("_ring", "_seconds", "_timer")
-
-    def __init__(self, seconds: float, ring: Callable[[], None]) -> None:
-        self._seconds = seconds
-        self._ring = ring
-        self._timer: asyncio.TimerHandle | None = None
-
-    def start(self) -> None:
-        """Begin to wait; what has begun is not put off."""
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(self._seconds, self._ring)
-
-    def stop(self) -> None:
-        """Do not ring."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None

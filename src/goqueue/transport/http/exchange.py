@@ -27,6 +27,16 @@ class Link(Protocol):
         """Who sends the requests, and what was granted."""
         ...
 
+    @property
+    def takes_replies(self) -> bool:
+        """Whether the system has taken every reply so far."""
+        ...
+
+    @property
+    def is_open(self) -> bool:
+        """Whether what is written still goes out: no write has failed."""
+        ...
+
     def go_on(self, exchange: "Exchange") -> None:
         """Let more of the request come."""
         ...
@@ -124,6 +134,13 @@ class Exchange:
         pieces, self._pieces, self.size = self._pieces, [], 0
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
+    @property
+    def body(self) -> bytes:
+        """What has come of the body and was not taken; it stays here."""
+        if len(self._pieces) > 1:
+            self._pieces = [b"".join(self._pieces)]
+        return self._pieces[0] if self._pieces else b""
+
     async def read(self) -> bytes:
         """Return the next piece of the body, which may be empty where the body ends; or raise."""
         if not self.is_whole:
@@ -151,21 +168,40 @@ class Exchange:
         """Send the reply; a large one in pieces, so that it lies in our room and not elsewhere."""
         if not await self._may_write():
             return
-        # A body that was never asked for may come all the same, or not: nobody could tell.
-        is_last = response.is_last or (self.is_held_back and not self.is_whole)
-        self.is_kept_alive = self.is_kept_alive and not is_last
-        head = self._link.head(response, is_last=not self.is_kept_alive)
         body = b"" if self.method == "HEAD" else response.body
         if len(body) <= SEND_BYTES:
-            self._link.write(head + body)
+            self._link.write(self._head(response) + body)
         else:
-            self._link.write(head)
+            self._link.write(self._head(response))
             for start in range(0, len(body), SEND_BYTES):
                 if not await self._may_write():
                     return
                 self._link.write(body[start : start + SEND_BYTES])
-        self.is_answered = True
-        self._link.finish(self)
+        self._end_reply()
+
+    def send_at_once(self, response: Response) -> bool:
+        """Send a small reply, or return False where the peer must read first."""
+        assert len(response.body) <= SEND_BYTES, "a small reply"
+        if self.is_gone:
+            return True
+        if not self._link.takes_replies:
+            return False
+        body = b"" if self.method == "HEAD" else response.body
+        self._link.write(self._head(response) + body)
+        self._end_reply()
+        return True
+
+    def _end_reply(self) -> None:
+        """Take the next request, unless a write has failed: then nobody has the reply."""
+        if self._link.is_open:
+            self.is_answered = True
+            self._link.finish(self)
+
+    def _head(self, response: Response) -> bytes:
+        # A body that was never asked for may come all the same, or not: nobody could tell.
+        is_last = response.is_last or (self.is_held_back and not self.is_whole)
+        self.is_kept_alive = self.is_kept_alive and not is_last
+        return self._link.head(response, is_last=not self.is_kept_alive)
 
     async def _may_write(self) -> bool:
         """Tell, when the peer has read on, whether it is still there."""

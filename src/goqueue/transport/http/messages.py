@@ -10,7 +10,7 @@ from goqueue.base.errors import GoQueueError
 from goqueue.service.drafts import TRACEPARENT, read_caller, read_plain
 from goqueue.service.service import Service
 from goqueue.transport.http.call import Call, decode
-from goqueue.transport.http.operation import Operation
+from goqueue.transport.http.operation import Done, Operation
 from goqueue.transport.http.reply import NO_TOPIC, Response, json_reply
 from goqueue.wire.http.errors import status_of
 from goqueue.wire.http.messages import (
@@ -22,6 +22,8 @@ from goqueue.wire.http.messages import (
 )
 
 TAG: Final = "messages"
+_VALUE: Final = b'"value"'
+"""The field that each message has; what has it more often is no request for one message."""
 _PUBLISH: Final = msgspec.json.Decoder(Publish)
 _FORWARD: Final = msgspec.json.Decoder(Forward)
 
@@ -44,6 +46,7 @@ class MessageRoutes:
         return (
             Operation(
                 method="POST", path="/topics/{topic}/messages", answer=self.publish_messages,
+                begin=self.begin_message,
                 deed=Deed.PUBLISH, tag=TAG, body=Publish, reply=Published, errors=errors,
                 absent=NO_TOPIC,
             ),
@@ -67,6 +70,21 @@ class MessageRoutes:
             return json_reply(await self._publishing.publish_columns(call.grant, name, columns))
         messages = decode(_PUBLISH, body).messages or []
         return json_reply(await self._publishing.publish(call.grant, name, messages, caller=caller))
+
+    def begin_message(self, call: Call, done: Done) -> Response | bool:
+        """Publish one message by itself that is a key and a value and nothing else."""
+        body = call.body_here
+        if len(body) > self._service.config.http_publish_body_bytes_max:
+            return False
+        if body.count(_VALUE) != 1 or call.header(TRACEPARENT) is not None:
+            return False
+        columns = read_plain(body)
+        if columns is None or len(columns.values) != 1:
+            return False
+        begun = self._publishing.begin_message(
+            call.grant, call.path["topic"], columns, lambda published: done(json_reply(published))
+        )
+        return begun if isinstance(begun, bool) else json_reply(begun)
 
     async def forward_message(self, call: Call) -> Response:
         """Publish one message into a given partition, for another node."""

@@ -13,6 +13,9 @@ from goqueue.transport.http.reply import JSON, Response
 from goqueue.wire.http.errors import ErrorReply
 
 Answer = Callable[[Call], Awaitable[Response]]
+Done = Callable[[Response], None]
+Begin = Callable[[Call, Done], Response | bool]
+"""Returns the reply, True if ``Done`` gets it, or False if nothing was done: ``Answer`` does it."""
 
 VERSION_PREFIX = "/v1"
 PATH_NAME: Final = re.compile(r"{(\w+)}")
@@ -58,6 +61,11 @@ class Operation:
     """What the JSON of body and replies is declared to be."""
     absent: str | None = None
     """The contract's words for a topic that does not exist, where they are not the broker's."""
+    begin: Begin | None = None
+    """The way without a task or a coroutine, where there is one."""
+    is_started: bool = False
+    """Whether ``answer`` is begun in the step in which a request is there: mostly it waits for
+    nothing but a sync, and never asks for the current task."""
     is_versioned: bool = True
     changes_state: bool = False
     """Whether it changes something although its method says that it only reads."""

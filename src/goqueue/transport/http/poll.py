@@ -58,6 +58,7 @@ class PollRoutes:
         return (
             Operation(
                 method="GET", path="/groups/{group}/poll", answer=self.poll_group, tag=TAG,
+                is_started=True,
                 deed=Deed.POLL, reply=PollReply, changes_state=True, parameters=_PARAMETERS,
                 errors=(HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT),
             ),

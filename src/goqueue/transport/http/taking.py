@@ -44,6 +44,7 @@ class NextRoutes:
         return (
             Operation(
                 method="POST", path="/groups/{group}/next", answer=self.take_next, tag=TAG,
+                is_started=True,
                 deed=Deed.NEXT, body=NextRequest, reply=NextReply, errors=errors,
             ),
         )  # fmt: skip
