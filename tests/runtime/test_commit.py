@@ -34,6 +34,8 @@ class Partitionlike:
     def __init__(self, sync: Callable[[], None] = lambda: None) -> None:
         self.sync = sync
         self.begun = 0
+        self.is_writing = False
+        """Whether the system was asked to begin to write before the sync."""
         self.errors: list[StorageFailedError | None] = []
 
     def unsynced_bytes(self) -> int:
@@ -42,6 +44,9 @@ class Partitionlike:
     def begin_commit(self) -> tuple[Any, Callable[[], None]]:
         self.begun += 1
         return self, lambda: None
+
+    def begin(self) -> None:
+        self.is_writing = True
 
     def run(self) -> None:
         self.sync()
@@ -64,6 +69,29 @@ def fail_with(error: BaseException) -> Callable[[], None]:
         raise error
 
     return sync
+
+
+def test_syncs_of_several_are_begun_before_the_first_is_waited_for() -> None:
+    """What is synced second is on its way while the first sync runs; each has its own outcome."""
+    seen: list[tuple[bool, bool]] = []
+
+    async def story() -> None:
+        committer = Committer(threads=0)
+        second = Partitionlike(fail_with(StorageFailedError("a bad block")))
+        first = Partitionlike(lambda: seen.append((first.is_writing, second.is_writing)))
+        assert committer.is_free(1, 2)
+        errors = committer.sync_all_here([first, Gone(), second])
+
+        assert [type(error) for error in errors] == [
+            type(None),
+            TopicNotFoundError,
+            StorageFailedError,
+        ]
+        assert (first.errors, len(second.errors)) == ([None], 1)
+        assert not committer.is_free(1), "a request right behind"
+
+    asyncio.run(story())
+    assert seen == [(False, True)]
 
 
 def test_one_sync_covers_everything_that_is_waiting() -> None:

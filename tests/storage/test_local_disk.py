@@ -144,6 +144,21 @@ def test_an_append_that_fails_half_way_leaves_the_file_as_it_was(tmp_path: Path)
     assert (tmp_path / "a").read_bytes() == b"x" * 9_000 + b"z" * 1_000
 
 
+def test_a_sync_that_was_begun_is_still_to_be_done(tmp_path: Path) -> None:
+    """Beginning to write promises nothing, changes nothing, and may be asked at any time."""
+    disk = LocalDisk(tmp_path)
+    disk.lock()
+    file = disk.open("a", create=True)
+    file.begin_sync()
+    file.append([b"one"])
+    file.begin_sync()
+    file.sync()
+    file.close()
+    file.begin_sync()
+
+    assert disk.open("a").read(Position(0), 9) == b"one"
+
+
 def test_a_full_disk_refuses_and_recovers(tmp_path: Path) -> None:
     """Nothing of the refused append stays, and appends go on when there is room again."""
     mount = 'mount -t tmpfs -o size=1m tmpfs "$0" && exec "$@"'

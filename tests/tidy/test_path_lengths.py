@@ -43,10 +43,10 @@ class Longest(NamedTuple):
 
 LIMITS = {
     "publish": Longest(9, 7),
-    "publish at once": Longest(10, 7),
-    "lease": Longest(13, 9),
-    "settle": Longest(11, 10),
-    "next": Longest(14, 10),
+    "publish at once": Longest(8, 7),
+    "lease": Longest(12, 9),
+    "settle": Longest(10, 9),
+    "next": Longest(13, 10),
     "fetch": Longest(7, 5),
 }
 

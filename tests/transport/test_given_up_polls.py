@@ -9,7 +9,7 @@ import pytest
 from goqueue.base.caller import EMBEDDED
 from goqueue.core.record.message import Draft
 from goqueue.core.record.repack import frame_drafts
-from goqueue.runtime.queue.leasing import Leasing
+from goqueue.runtime.queue.delivery_read import PickReader
 from goqueue.service.service import Service
 from goqueue.service.verb import Later, Reply, RequestContext
 from goqueue.transport.native.at_once import Outcome, begin_at_once
@@ -104,14 +104,14 @@ def test_a_poll_given_up_while_it_reads_keeps_no_memory(monkeypatch: pytest.Monk
     async def main() -> None:
         door = await begin()
         waiting = door.wait()
-        read, opened = Leasing._read, asyncio.Event()  # noqa: SLF001
+        read, opened = PickReader.read, asyncio.Event()
 
-        async def slow(leasing: Leasing, *more: Any) -> Any:
+        async def slow(reader: PickReader, *, oldest_us: int) -> Any:
             await opened.wait()
-            return await read(leasing, *more)
+            return await read(reader, oldest_us=oldest_us)
 
         with monkeypatch.context() as patch:
-            patch.setattr(Leasing, "_read", slow)
+            patch.setattr(PickReader, "read", slow)
             await door.publish(10)
             await turns()
             waiting.cancel()

@@ -101,6 +101,8 @@ def _begin(owner: Committable, waiters: Sequence[asyncio.Future[None]]) -> Round
 
 
 def _run_all(rounds: Sequence[Round]) -> None:
+    for one in rounds[1:]:
+        one.commit.begin()
     for one in rounds:
         one.run()
 
@@ -201,9 +203,27 @@ class Committer:
     def sync_here(self, owner: Committable) -> None:
         """Make all that ``owner`` holds durable before returning, or raise."""
         one = Round(owner, ())
-        self._run_here([one])
+        one.run()
+        self._finish((one,), is_exact=True)
         if one.error is not None:
             raise one.error
+        self._expect_others()
+
+    def sync_all_here(self, owners: Sequence[Committable]) -> list[GoQueueError | None]:
+        """Do the same for several owners; return what went wrong with each."""
+        begun: list[Round | GoQueueError] = []
+        for owner in owners:
+            try:
+                begun.append(Round(owner, ()))
+            except GoQueueError as error:
+                begun.append(error)
+        rounds = [one for one in begun if isinstance(one, Round)]
+        _run_all(rounds)
+        self._finish(rounds, is_exact=True)
+        self._expect_others()
+        return [one.error if isinstance(one, Round) else one for one in begun]
+
+    def _expect_others(self) -> None:
         # Whoever else is ready now is seen before the second of these runs: a task of its own may
         # have to begin first.
         self._has_synced_here = True

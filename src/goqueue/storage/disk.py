@@ -58,6 +58,10 @@ class File(Protocol):
         """Cut the file; the cut is durable after ``sync``."""
         ...
 
+    def begin_sync(self) -> None:
+        """Have the system begin to write what ``sync`` waits for; promises nothing."""
+        ...
+
     def sync(self) -> None:
         """Make the bytes and the length durable, or raise StorageFailedError."""
         ...

@@ -26,6 +26,7 @@ from goqueue.base.ids import Position
 from goqueue.base.units import MiB
 from goqueue.storage.disk import Buffer, Handle
 from goqueue.storage.paths import by_parent, entry_parts_of, parts_of
+from goqueue.storage.writeback import begin_writing
 
 LOCK_NAME: Final = "goqueue.lock"
 """Holds the pid of the process that owns the data directory; not listed with the other files."""
@@ -137,6 +138,11 @@ class LocalFile:
         except OSError as error:
             raise self._failure("cut", error) from error
         self._size = size
+
+    def begin_sync(self) -> None:
+        """Have the system begin to write what ``sync`` waits for; promises nothing."""
+        if self._descriptor >= 0:
+            begin_writing(self._descriptor)
 
     def sync(self) -> None:
         """Make the bytes and the length durable, or raise StorageFailedError."""

@@ -15,6 +15,10 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     end_size: int
     flush: Flush
 
+    def begin(self) -> None:
+        """Have the system begin to write, where other logs are synced first."""
+        self.file.begin_sync()
+
     def run(self) -> None:
         """Sync, then write the index entries that now speak of durable bytes. Any thread.
 

@@ -102,7 +102,9 @@ class PartitionLog(LogSegments):
     def append_rows(self, frames: Sequence[bytes], *, timestamp_ns: int) -> None:
         """Write row frames that have the next offsets already, in one write."""
         self.check_writable()
-        self._active.append_rows(frames, timestamp_ns=timestamp_ns)
+        active = self._active
+        active.file.append(frames)
+        active.note_rows(frames, timestamp_ns=timestamp_ns)
         self.counters.bytes_written += sum(map(len, frames))
 
     def append_stored(self, frames: Buffer, spans: Sequence[Span]) -> None:

@@ -34,6 +34,9 @@ class ReadOnlyFile(LocalFile):
             raise ValueError(f"cannot cut {self.path} of {self._size} bytes to {size}")
         self._size = size
 
+    def begin_sync(self) -> None:
+        """Do nothing: there is nothing to make durable."""
+
     def sync(self) -> None:
         """Do nothing: there is nothing to make durable."""
 

@@ -109,10 +109,9 @@ class Segment:
         self._size = position + appending.size
         self.next_offset = Offset(appending.first_offset + appending.rows)
 
-    def append_rows(self, frames: Sequence[bytes], *, timestamp_ns: int) -> None:
-        """Write row frames of one moment; raises with nothing changed."""
+    def note_rows(self, frames: Sequence[bytes], *, timestamp_ns: int) -> None:
+        """Take note of row frames of one moment that were written to ``file``."""
         position, offset = self.size, self.next_offset
-        self.file.append(frames)
         for frame in frames:
             self._note(position, offset, timestamp_ns)
             position, offset = position + len(frame), Offset(offset + 1)

@@ -73,6 +73,9 @@ class MemoryFile:
             self._node.truncate(size)
             self._size = size
 
+    def begin_sync(self) -> None:
+        """Promise nothing, as the real one: what was begun may be lost all the same."""
+
     def sync(self) -> None:
         """Make the bytes and the length durable, or raise StorageFailedError."""
         platter, device = self._machine.platter, self._machine.device

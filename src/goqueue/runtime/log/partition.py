@@ -62,7 +62,7 @@ class Partition:
     ) -> None:
         self._disk, self._meter = disk, meter
         self._directory = directory or directory_of(name)
-        self._committer = committer
+        self.committer = committer
         self.rolling: asyncio.Task[None] | None = None
         self.waiters = Waiters()
         self._unsynced_bytes = 0
@@ -239,26 +239,26 @@ class Partition:
         """Return True if bytes can be appended and synced at once, here as in others of a count."""
         is_open = self.rolling is None and not self._unsynced_bytes and not self.log.is_committing
         is_open = is_open and self.leadership.is_alone
-        return is_open and self.log.fits(size) and self._committer.is_free(size, count)
+        return is_open and self.log.fits(size) and self.committer.is_free(size, count)
 
     def sync_here(self) -> None:
         """Commit everything appended so far before returning, or raise."""
-        self._committer.sync_here(self)
+        self.committer.sync_here(self)
 
     def sync_at_once(self) -> bool:
         """Commit everything appended so far if one quick sync does it, and tell, or raise."""
         self.leadership.check_role()
         self.check_open()
         is_open = self.rolling is None and not self.log.is_committing and self.leadership.is_alone
-        if not is_open or not self._committer.is_free(self._unsynced_bytes):
+        if not is_open or not self.committer.is_free(self._unsynced_bytes):
             return False
-        self._committer.sync_here(self)
+        self.committer.sync_here(self)
         return True
 
     def durable(self) -> asyncio.Future[None]:
         """Return a future that is done when everything appended so far is on this disk."""
         self.check_open()
-        return self._committer.durable(self)
+        return self.committer.durable(self)
 
     def committed(self, requests: int = 1) -> asyncio.Future[None]:
         """Return a future that is done when everything appended so far may be acknowledged."""
@@ -266,7 +266,7 @@ class Partition:
         if self.log.failure is not None:
             self.leadership.check_disk(self.log.failure)
         self.check_open()
-        durable = self._committer.durable(self, requests)
+        durable = self.committer.durable(self, requests)
         if self.leadership.replication is None:
             return durable
         return self.leadership.committed(durable)
@@ -279,7 +279,7 @@ class Partition:
     def sync_soon(self) -> None:
         """Ask for a sync in the background if there is anything to sync."""
         if self._unsynced_bytes and self.log.failure is None:
-            self._committer.mark(self)
+            self.committer.mark(self)
 
     def unsynced_bytes(self) -> int:
         """Return how many bytes a sync would cover."""

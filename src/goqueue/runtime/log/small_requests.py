@@ -146,12 +146,16 @@ class SmallRequests:
         if any(map(has_conflicts, checked)):
             return None
         outcomes = list(map(self._append, targets, checked))
+        places = [
+            place
+            for place, one in enumerate(outcomes)
+            if isinstance(one, Published) and one.written
+        ]
         appended = [one for one in outcomes if isinstance(one, Published) and one.written]
-        for published in appended:
-            try:
-                topic.partitions[published.partition].sync_here()
-            except GoQueueError as error:
-                outcomes[outcomes.index(published)] = error
+        errors = targets[0].committer.sync_all_here([targets[place] for place in places])
+        for place, error in zip(places, errors, strict=True):
+            if error is not None:
+                outcomes[place] = error
         seconds = time.perf_counter() - started
         asyncio.get_running_loop().call_soon(
             self._count_one, appended, outcomes, received_us, seconds

@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from goqueue.base.ids import Offset
-from goqueue.base.units import NS_PER_MS, NS_PER_US, US_PER_MS, KiB, MiB
+from goqueue.base.units import NS_PER_MS, NS_PER_US, KiB, MiB
 from goqueue.core.delivery.key_numbers import key_number, key_numbers
 from goqueue.core.delivery.picking import Pick
 from goqueue.core.delivery.runs import (
@@ -71,6 +71,11 @@ class FoundMessages(NamedTuple):
     gone: BitMap64
     expired: BitMap64
     apart: GatheredRows | None
+
+
+def nothing_found() -> FoundMessages:
+    """Return what is found where nothing was picked."""
+    return FoundMessages([], BitMap64(), BitMap64(), BitMap64(), None)
 
 
 class Gathered:
@@ -146,9 +151,9 @@ class PickReader:
         self._expired = BitMap64()
         self._behind = Offset(0)
 
-    async def read(self, *, now_ms: int, ttl_ms: int) -> FoundMessages:
-        """Return the messages; what is older than its time to live is left out."""
-        self._oldest_us = (now_ms - ttl_ms) * US_PER_MS if ttl_ms else 0
+    async def read(self, *, oldest_us: int) -> FoundMessages:
+        """Return the messages; what is older is left out, and 0 leaves nothing out."""
+        self._oldest_us = oldest_us
         run = (self._first, self._first + len(self._wanted))
         for start, end in [run] if self._is_run else _clusters(self._wanted):
             # A frame that holds several clusters is read and sent once.

@@ -19,6 +19,7 @@ from goqueue.base.limits import (
     LOOK_AHEAD_MESSAGES_MAX,
     RECENT_BYTES_MAX,
 )
+from goqueue.base.units import US_PER_MS
 from goqueue.core.delivery import events
 from goqueue.core.delivery.notices import Looked
 from goqueue.core.delivery.picking import Pick
@@ -41,6 +42,7 @@ from goqueue.runtime.queue.delivery_read import (
     FoundMessages,
     GatheredRows,
     PickReader,
+    nothing_found,
     read_keys,
 )
 from goqueue.runtime.queue.hosted_ledger import Change, HostedLedger, commit_together
@@ -240,7 +242,10 @@ class Leasing:
             pick = hosted.pick(wish.limit)
             if ledger.keys is not None and not pick.offsets and not pick.cancelled:
                 return True
-            found = await self._read(hosted, pick, wish)
+            found = nothing_found()
+            if pick.offsets:
+                reader = PickReader(self._recent, hosted.partition, pick, bytes_max=wish.bytes_max)
+                found = await reader.read(oldest_us=self._oldest_us(hosted))
         except (FileNotFoundError, OffsetOutOfRangeError):
             # Deleted while it was read: with the topic, or by retention.
             return hosted.partition.is_closed
@@ -284,13 +289,10 @@ class Leasing:
             return False
         return hosted.partition.name in wish.group.partitions_of(wish.member)
 
-    async def _read(self, hosted: HostedLedger, pick: Pick, wish: LeaseRequest) -> FoundMessages:
-        if not pick.offsets:
-            return FoundMessages([], BitMap64(), BitMap64(), BitMap64(), None)
-        reader = PickReader(self._recent, hosted.partition, pick, bytes_max=wish.bytes_max)
+    def _oldest_us(self, hosted: HostedLedger) -> int:
+        """Return the time before which messages are expired, 0 where they never are."""
         ttl_ms = hosted.partition.settings.message_ttl_ms
-        now_ms = self._clock.expiry_ms(ttl_ms) if ttl_ms else 0
-        return await reader.read(now_ms=now_ms, ttl_ms=ttl_ms)
+        return (self._clock.expiry_ms(ttl_ms) - ttl_ms) * US_PER_MS if ttl_ms else 0
 
     async def _look_ahead(self, hosted: HostedLedger, limit: int) -> None:
         """Where keys are in order, look at the log until there is enough to choose from."""
