@@ -41,7 +41,13 @@ class SimTransport(asyncio.Transport):
     """One end of a stream."""
 
     def __init__(self, network: "SimNetwork", context: Context, *, port: int) -> None:
-        super().__init__({"socket": _Socket(port), "peername": ("127.0.0.1", port)})
+        super().__init__(
+            {
+                "socket": _Socket(port),
+                "peername": ("127.0.0.1", port),
+                "sockname": ("127.0.0.1", port),
+            }
+        )
         self._network = network
         self._loop = network.loop
         self._context = context
