@@ -98,6 +98,7 @@ class NodeServer(Server):
         disk, clock = LocalDisk(Path(config.data_dir)), SystemClock()
         self.node = Node(node_config(config), disk, clock, _maker(config))
         super().__init__(config, disk=disk, clock=clock, topology=self.node.topology)
+        self.broker.security.follow(self.node.topology)
         self.peers = Peers(self.node)
         self.port = ClusterPort(self.node)
         self._cluster = ClusterServer(

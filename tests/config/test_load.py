@@ -230,11 +230,9 @@ def test_both_listeners_are_among_the_other_problems() -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("GOQUEUE_AUTH_ENABLED", "true"),
+        ("GOQUEUE_AUTH_JWT_JWKS", "https://issuer.example/keys"),
+        ("GOQUEUE_AUDIT_ENABLED", "on"),
         ("GOQUEUE_ENCRYPTION_KEY_FILE", "/etc/broker.key"),
-        ("GOQUEUE_ACL_ENABLED", "yes"),
-        ("GOQUEUE_API_ROOT_KEY", "gq_0123"),
-        ("GOQUEUE_API_ROOT_KEY_FILE", "/run/secrets/key"),
     ],
 )
 def test_who_asks_for_a_lock_does_not_get_a_door(name: str, value: str) -> None:

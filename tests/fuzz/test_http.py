@@ -17,8 +17,9 @@ import pytest
 
 import goqueue
 from goqueue.transport.http.app import App
-from goqueue.transport.http.connection import HttpConnection, Hub
+from goqueue.transport.http.connection import HttpConnection
 from goqueue.transport.http.exchange import DisconnectedError, Exchange
+from goqueue.transport.http.hub import Hub
 from goqueue.transport.http.reply import refusal
 from tests.acceptance.served import Served
 from tests.fuzz.http_requests import TOPIC, long_head, noise, pieces, stream

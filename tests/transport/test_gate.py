@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from goqueue.base.caller import EMBEDDED, Caller
-from goqueue.base.deeds import Deed, Permission
+from goqueue.base.deeds import Deed
 from goqueue.base.errors import ForbiddenError
 from goqueue.config.model import BrokerConfig
 from goqueue.embedded import EmbeddedLink
@@ -68,9 +68,7 @@ def test_every_deed_is_asked_for_somewhere() -> None:
     native = set(Dispatch(service).operations.values())
     http = {operation.deed for operation in operations(service)}
 
-    waiting = {deed for deed in Deed if deed.permission is Permission.ADMIN}
-    waiting |= {Deed.AUTHENTICATE, Deed.WHOAMI}
-    assert native | http | waiting == set(Deed)
+    assert native | http == set(Deed)
 
 
 def test_nothing_is_registered_without_a_deed() -> None:

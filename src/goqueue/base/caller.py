@@ -24,6 +24,12 @@ class Caller:
     """The IP address at the other end; empty where there is no connection."""
     principal: str = ANONYMOUS
     tenant: str | None = None
+    credential: str = ""
+    """What it was known by: a key's id and the beginning of its digest; empty without one."""
+    roles: tuple[str, ...] = ()
+    """Roles and groups that the credential itself vouches for, as a token does."""
+    expires_ms: int = 0
+    """When the credential ends by itself, where no directory knows it; 0 for never."""
     deadline_ms: int | None = None
     """Steady time after which no answer is awaited; None where the caller named none."""
     connection: int = 0

@@ -8,6 +8,8 @@ class GoQueueError(Exception):
 
     code: ClassVar[str] = "internal"
     retryable: ClassVar[bool] = False
+    retry_after_ms: int = 0
+    """How long to wait before another try; 0 where it is not known."""
 
     @property
     def message(self) -> str:

@@ -109,7 +109,12 @@ def _bad_key(config: BrokerConfig) -> Iterator[str]:
     except InvalidConfigError as error:
         yield error.message
         return
-    if not key_bytes and not listener.is_loopback:
+    if not key_bytes and config.auth_enabled:
+        yield (
+            "cluster.key_file: with auth.enabled nodes need a secret that all of them have, or any"
+            " program on this machine could pass on requests in the name of others"
+        )
+    elif not key_bytes and not listener.is_loopback:
         yield (
             f"listeners.internal: {listener} can be reached from other machines; nodes need"
             " cluster.key_file there, a file with a secret that all of them have"

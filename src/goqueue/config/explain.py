@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from goqueue.base.secret import Secret
 from goqueue.config.load import Loaded
 from goqueue.config.settings import SETTINGS
 
@@ -27,7 +28,7 @@ def explain(loaded: Loaded) -> list[Explanation]:
         explanations.append(
             Explanation(
                 key=setting.key,
-                value=value,
+                value=str(value) if isinstance(value, Secret) else value,
                 shown=setting.show(value),
                 source=loaded.sources[setting.field],
                 environment=setting.environment,

@@ -13,17 +13,23 @@ from typing import Final
 import msgspec
 
 from goqueue.base.errors import InvalidConfigError
-from goqueue.config.address import parse_address
 from goqueue.config.cluster_check import cluster_problems
 from goqueue.config.file import read_file
 from goqueue.config.model import BrokerConfig
 from goqueue.config.readers import Setting, Value
-from goqueue.config.settings import BY_ENVIRONMENT, BY_KEY, SETTINGS
+from goqueue.config.security_check import DEFAULT, listener_problems
+from goqueue.config.security_settings import GROUP_OR_OTHERS, read_secret_file
+from goqueue.config.settings import (
+    BY_ENVIRONMENT,
+    BY_KEY,
+    FILES_BY_ENVIRONMENT,
+    FILES_BY_KEY,
+    SETTINGS,
+)
 from goqueue.config.tls_check import tls_problems
 
 CONFIG_ENVIRONMENT: Final = "GOQUEUE_CONFIG"
 CONFIG_FILE: Final = "goqueue.yaml"
-DEFAULT: Final = "default"
 
 _PREFIXES: Final = (
     "GOQUEUE_BROKER_",
@@ -75,6 +81,8 @@ class _Given:
     setting: Setting
     value: object
     source: str
+    is_file: bool = False
+    """Whether the value is the file that holds the secret."""
 
 
 def load_config(
@@ -107,9 +115,9 @@ def load_config(
     }
     if "data_dir" in values or "data_dir" not in given:
         _check_directory(values, sources["data_dir"], problems)
-    _check_listeners(values, sources, problems)
     problems += _missing_locks(environment)
     config: BrokerConfig = msgspec.structs.replace(BrokerConfig(), **values)
+    problems += listener_problems(config, sources)
     problems += cluster_problems(config)
     problems += tls_problems(config)
     if problems:
@@ -148,17 +156,27 @@ def _from_file(path: Path | None, problems: list[str]) -> Iterator[_Given]:
     content, faults = read_file(path)
     problems += faults
     for key, value in content.items():
-        setting = BY_KEY.get(key)
+        setting = BY_KEY.get(key) or FILES_BY_KEY.get(key)
         if setting is None:
             problems.append(f"{key}: no such setting{_nearest(key, BY_KEY)} (file {path})")
-        else:
-            yield _Given(setting=setting, value=value, source=f"file {path}")
+            continue
+        is_file = key in FILES_BY_KEY
+        if setting.is_secret and not is_file and path.stat().st_mode & GROUP_OR_OTHERS:
+            problems.append(
+                f"{key}: {path} holds a secret and can be read by others; chmod 600 {path}, or"
+                f" write {key}_file"
+            )
+        yield _Given(setting=setting, value=value, source=f"file {path}", is_file=is_file)
 
 
 def _from_environment(environment: Mapping[str, str]) -> Iterator[_Given]:
     for name, setting in BY_ENVIRONMENT.items():
         if name in environment:
             yield _Given(setting=setting, value=environment[name], source=f"environment {name}")
+    for name, setting in FILES_BY_ENVIRONMENT.items():
+        if environment.get(name):
+            source = f"environment {name}"
+            yield _Given(setting=setting, value=environment[name], source=source, is_file=True)
 
 
 def _from_flags(
@@ -168,6 +186,11 @@ def _from_flags(
         setting = BY_KEY.get(key)
         if setting is None:
             problems.append(f"{key}: no such setting{_nearest(key, BY_KEY)} (flag --set)")
+        elif setting.is_secret:
+            problems.append(
+                f"{key}: a command line is seen by others and kept in the history of the shell;"
+                f" write the key to a file and set {setting.environment}_FILE (flag --set)"
+            )
         else:
             yield _Given(setting=setting, value=text, source="flag --set")
     for setting in SETTINGS:
@@ -187,7 +210,8 @@ def _nearest(name: str, names: Mapping[str, object]) -> str:
 def _read_all(given: Iterable[_Given], problems: list[str]) -> Iterator[tuple[str, Value]]:
     for one in given:
         try:
-            yield one.setting.field, one.setting.read(one.value)
+            value = read_secret_file(Path(str(one.value))) if one.is_file else one.value
+            yield one.setting.field, one.setting.read(value)
         except ValueError as error:
             problems.append(f"{one.setting.key}: {error} ({one.source})")
 
@@ -213,32 +237,11 @@ def _check_directory(values: Mapping[str, Value], source: str, problems: list[st
         problems.append(f"data_dir: {fault} ({source})")
 
 
-def _check_listeners(
-    values: Mapping[str, Value], sources: Mapping[str, str], problems: list[str]
-) -> None:
-    """Without authentication a listener is for this machine only, and nothing overrides that."""
-    defaults = BrokerConfig()
-    native = parse_address(str(values.get("native_listener", defaults.native_listener)))
-    http = parse_address(str(values.get("http_listener", defaults.http_listener)))
-    if native == http and http.port:
-        source = sources["http_listener"]
-        problems.append(f"listeners.http: {http} is also listeners.native ({source})")
-    for key, field, address in (
-        ("listeners.native", "native_listener", native),
-        ("listeners.http", "http_listener", http),
-    ):
-        if not address.is_loopback:
-            problems.append(
-                f"{key}: {address} can be reached from other machines, and this version asks"
-                " nobody who they are; listen on 127.0.0.1, and let others come through an SSH"
-                f" tunnel or a proxy on this machine that authenticates them ({sources[field]})"
-            )
-
-
 def _missing_locks(environment: Mapping[str, str]) -> Iterator[str]:
     for name in sorted(environment):
         asks = environment[name].strip().lower() not in _NOT_ASKED_FOR
-        if name.startswith(_LOCKS) and name not in BY_ENVIRONMENT and asks:
+        is_known = name in BY_ENVIRONMENT or name in FILES_BY_ENVIRONMENT
+        if name.startswith(_LOCKS) and not is_known and asks:
             yield (
                 f"{name} is set, but this version has no such protection; a broker that"
                 " starts without it would be open (environment)"

@@ -9,6 +9,8 @@ from goqueue.base.limits import (
     HTTP_PUBLISH_BODY_BYTES_MAX,
     TRACE_SPANS,
 )
+from goqueue.base.secret import NO_SECRET, Secret
+from goqueue.base.security_limits import ATTEMPTS_MAX, LOCKOUT_MS_MAX
 
 
 class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,3 +67,9 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     cluster_leave_ms: int = 30_000
     cluster_replication_factor: int = 0
     cluster_scrub_bytes: int = 1_048_576
+    auth_enabled: bool = False
+    api_root_key: Secret = NO_SECRET
+    auth_allow_health: bool = True
+    auth_failures_max: int = ATTEMPTS_MAX
+    auth_lockout_ms_max: int = LOCKOUT_MS_MAX
+    acl_enabled: bool = True

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from goqueue.base.secret import Secret
 from goqueue.base.units import (
     format_duration_ms,
     format_size_bytes,
@@ -35,7 +36,7 @@ _FRACTION: Final = re.compile(r"\d{0,3}\.?\d{1,9}(e-\d{1,2})?", re.ASCII)
 _HOST_NAME: Final = re.compile(r"[a-z0-9_]([a-z0-9_.-]{0,251}[a-z0-9_])?", re.ASCII)
 _URL: Final = re.compile(r"https?://[!-~]{1,2000}", re.ASCII)
 
-Value = str | int | float
+Value = str | int | float | Secret
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +50,8 @@ class Setting:
     meaning: str
     read: Callable[[object], Value]
     show: Callable[[int], str] = str
+    is_secret: bool = False
+    """Whether it is masked wherever it is shown, and may be in a file of its own."""
 
 
 def read_text(value: object) -> str:

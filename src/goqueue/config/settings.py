@@ -25,6 +25,7 @@ from goqueue.config.readers import (
     read_text,
     read_url,
 )
+from goqueue.config.security_settings import SECURITY_SETTINGS
 from goqueue.config.tls_settings import TLS_SETTINGS
 
 SETTINGS: Final = (
@@ -223,8 +224,13 @@ SETTINGS: Final = (
     ),
     *TLS_SETTINGS,
     *CLUSTER_SETTINGS,
+    *SECURITY_SETTINGS,
 )
 """Every setting, in the order in which people meet them."""
 
 BY_KEY: Final = {setting.key: setting for setting in SETTINGS}
 BY_ENVIRONMENT: Final = {setting.environment: setting for setting in SETTINGS}
+
+FILES_BY_KEY: Final = {f"{one.key}_file": one for one in SETTINGS if one.is_secret}
+FILES_BY_ENVIRONMENT: Final = {f"{one.environment}_FILE": one for one in SETTINGS if one.is_secret}
+"""Under these names a secret is given as the file that holds it."""

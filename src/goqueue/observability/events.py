@@ -40,6 +40,13 @@ class LogEvent(StrEnum):
     DISK_HAS_SPACE = "disk has space again"
     RESERVE_NOT_KEPT = "no disk space reserved for consumers"
 
+    BOOTSTRAP_KEY_MADE = "no key can administrate: the file has one until there is another"
+    BOOTSTRAP_KEY_REMOVED = "first administrator key made: the key of the file is valid no more"
+    KEY_USES_NOT_NOTED = "last uses of keys not written"
+    AUTHENTICATION_FAILED = "credential refused"
+    KEY_CHANGED = "key changed"
+    ACL_CHANGED = "access rule changed"
+
     CATALOG_REPAIRED = "catalogue journal repaired on open"
     CATALOG_NOT_COMPACTED = "catalogue journal not compacted"
     UNKNOWN_FOLDER = "folder of an unknown topic: its messages are not served"

@@ -46,6 +46,7 @@ from goqueue.runtime.schemas.rejects import Rejects
 from goqueue.runtime.schemas.schema_feed import SchemaFeed
 from goqueue.runtime.schemas.schema_gate import SchemaGate
 from goqueue.runtime.schemas.schemas import SCHEMAS_PARTITIONS, SCHEMAS_TOPIC, Schemas
+from goqueue.runtime.security import Security
 from goqueue.runtime.state_log import STATE_PARTITIONS, STATE_TOPIC
 from goqueue.runtime.state_logs import StateLogs
 from goqueue.runtime.topic_changes import TopicChanges
@@ -82,9 +83,9 @@ class Broker(Producers):
         self._is_beside = is_beside or topology is not None
         self.clock: Clock = clock or SystemClock()
         self.metrics, self.started_ms = Metrics(), 0
-        self._disk = disk
-        self._journal = MetaJournal(disk)
+        self._disk, self._journal = disk, MetaJournal(disk)
         self.producer_ids = producer_ids_of(self._journal, topology)
+        self.security = Security(config, disk, self.clock)
         hooks = TopicHooks(
             self.opening,
             self._open,
@@ -206,8 +207,6 @@ class Broker(Producers):
         """The data directory."""
         return self._disk
 
-    # Life.
-
     async def start(self) -> None:
         """Take the data directory, recover what is in it and begin to work."""
         self._disk.lock()
@@ -216,6 +215,7 @@ class Broker(Producers):
         with self._journal.reading(self._catalogue.host, self.producer_ids.host):
             self._catalogue.host.load(catalog.Event)
             self.producer_ids.load()
+        self.security.load()
         if not is_stamped:
             write_format(self._disk)
         self._committer = Committer(threads=self.config.sync_threads, pool=self._sync_pool)
@@ -239,6 +239,7 @@ class Broker(Producers):
         if self.topology is None:
             broker_life.resume_all(self)
         self.schedules.start()
+        self.security.start()
         if self.schemas.feed is not None:
             self.schemas.feed.start()
         self._is_started = True
@@ -270,6 +271,7 @@ class Broker(Producers):
         self._is_stopping = True
         for host in (self._catalogue.host, self.producer_ids.host):
             host.close(ShuttingDownError("the broker is stopping"))
+        await self.security.stop()
         await self.schemas.stop()
         await self.compactor.stop()
         await self.schedules.stop()
@@ -292,8 +294,6 @@ class Broker(Producers):
         self._journal.close()
         self._disk.unlock()
         log.info(LogEvent.BROKER_STOPPED, data_dir=self.config.data_dir)
-
-    # Topics.
 
     def topic(self, name: str) -> Topic:
         """Return an open topic or raise."""

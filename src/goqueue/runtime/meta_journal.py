@@ -1,4 +1,4 @@
-"""The journal of what depends on no topic: which topics there are, and who produces."""
+"""The journals of what depends on no topic: which topics there are, who produces, who may."""
 
 import asyncio
 import contextlib
@@ -28,7 +28,6 @@ JOURNAL_COMPACT_BYTES: Final = 256 * KiB
 
 Event = catalog.Event | identities.Event
 _encode: Final = msgspec.msgpack.Encoder().encode
-_decode: Final = msgspec.msgpack.Decoder(Event).decode
 
 log = get_logger("goqueue.broker")
 
@@ -36,8 +35,19 @@ log = get_logger("goqueue.broker")
 class MetaJournal:
     """The journal of the machines that no topic may hold: a file, synced at every write."""
 
-    def __init__(self, disk: Disk) -> None:
-        self._disk = disk
+    def __init__(
+        self,
+        disk: Disk,
+        path: str = JOURNAL_PATH,
+        *,
+        event: Any = Event,  # noqa: ANN401 - a union is no type
+        is_lazy: bool = False,
+    ) -> None:
+        self._disk, self._path = disk, path
+        self._decode = msgspec.msgpack.Decoder(event).decode
+        self._is_lazy = is_lazy
+        """Whether there is no file before there is something to write."""
+        self._is_read = False
         self._journal: Journal | None = None
         self._hosts: Sequence[MachineHost[Any]] = ()
         self._found: list[Event] = []
@@ -55,17 +65,21 @@ class MetaJournal:
     def reading(self, *hosts: MachineHost[Any]) -> Iterator[None]:
         """Open the journal of some machines, which are loaded meanwhile."""
         self._hosts = hosts
-        journal = Journal(self._disk, JOURNAL_PATH)
+        self._is_read = True
+        if self._is_lazy and not self._disk.exists(self._path):
+            yield
+            return
+        journal = Journal(self._disk, self._path)
         if journal.torn:
-            log.warning(LogEvent.CATALOG_REPAIRED, torn_bytes=len(journal.torn))
+            log.warning(LogEvent.CATALOG_REPAIRED, path=self._path, torn_bytes=len(journal.torn))
             with contextlib.suppress(DiskFullError):
-                write_atomically(self._disk, JOURNAL_PATH + LOST_SUFFIX, journal.torn)
+                write_atomically(self._disk, self._path + LOST_SUFFIX, journal.torn)
         try:
-            self._found = [_decode(entry) for entry in journal.records]
+            self._found = [self._decode(entry) for entry in journal.records]
             yield
         except (msgspec.MsgspecError, KeyError) as error:
             raise StorageFailedError(
-                f"{JOURNAL_PATH} holds a record that this version of GoQueue does not understand"
+                f"{self._path} holds a record that this version of GoQueue does not understand"
                 f" ({error}); a newer version may have written it"
             ) from error
         journal.records.clear()
@@ -74,6 +88,7 @@ class MetaJournal:
 
     def close(self) -> None:
         """Release the file."""
+        self._is_read = False
         if self._journal is not None:
             self._journal.close()
 
@@ -98,7 +113,9 @@ class MetaJournal:
     ) -> None:
         """Make events durable. Rare, so it waits for the disk in place."""
         if self._journal is None:
-            raise ShuttingDownError("the broker is stopping")
+            if not (self._is_lazy and self._is_read):
+                raise ShuttingDownError("the broker is stopping")
+            self._journal = Journal(self._disk, self._path)
         # Before the append, so that a deletion stays in the journal until its files are gone.
         if self._journal.size_bytes > self._compact_bytes:
             self.compact()

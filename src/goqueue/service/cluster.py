@@ -5,6 +5,7 @@ A broker by itself is the only node of a cluster of one: it leads everything, in
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 
+from goqueue.base.caller import Caller
 from goqueue.base.deeds import Deed
 from goqueue.base.errors import InvalidRequestError, LeaderNotAvailableError
 from goqueue.base.ids import LeaderEpoch, NodeId, PartitionId, TopicName, TopicPartition
@@ -17,7 +18,8 @@ from goqueue.runtime.schemas.schemas import SCHEMAS_TOPIC
 from goqueue.runtime.state_log import STATE_PARTITIONS, STATE_TOPIC
 from goqueue.runtime.topology import ClusterView, NodePlace, PartitionLeader
 from goqueue.runtime.tx.tx_link import TX_TOPIC
-from goqueue.service.verb import verb
+from goqueue.service.gate import Gate
+from goqueue.service.verb import caller_verb, verb
 from goqueue.wire import metadata_calls as said
 
 PRODUCER_DIGITS_MAX = 19
@@ -27,16 +29,17 @@ PRODUCER_DIGITS_MAX = 19
 class Cluster:
     """What clients ask before they know whom to ask."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, gate: Gate | None = None) -> None:
         self._broker = broker
+        self._gate = gate or Gate()
         self.listeners: Callable[[], tuple[str, str]] = lambda: (
             broker.config.native_listener,
             broker.config.http_listener,
         )
         """Where this process listens, native and HTTP: told by who binds the ports."""
 
-    @verb(Deed.FIND_LEADERS)
-    async def metadata(self, call: said.Metadata) -> said.ClusterMetadata:
+    @caller_verb(Deed.FIND_LEADERS)
+    async def metadata(self, caller: Caller, call: said.Metadata) -> said.ClusterMetadata:
         """Return nodes and leaders, as far as they are known here."""
         view = self._view()
         if call.topics is None and call.known_version and call.known_version == view.version:
@@ -44,10 +47,10 @@ class Cluster:
         nodes = view.nodes
         names = view.topics if call.topics is None else map(TopicName, call.topics)
         # What a version says is the same on every node, whether it has opened the topics or not.
+        known = [one for one in names if one in view.topics and not is_internal(one)]
         topics = [
             _leaders(name, view.leaders_of(name), nodes)
-            for name in names
-            if name in view.topics and not is_internal(name)
+            for name in self._gate.visible(caller, Deed.DESCRIBE_TOPIC, known, str)
         ]
         return _answer(view, nodes, topics)
 

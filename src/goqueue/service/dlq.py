@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from goqueue.base.caller import Caller
 from goqueue.base.deeds import Deed
 from goqueue.base.errors import InvalidRequestError
 from goqueue.core.dlq.names import dlq_name, source_of
@@ -11,7 +12,8 @@ from goqueue.runtime.broker import Broker
 from goqueue.runtime.dlq.letters import DeadLetterRow
 from goqueue.runtime.dlq.reports import DeadLetterPage, RedriveProgress, Trial
 from goqueue.runtime.dlq.shelving import frame_of
-from goqueue.service.verb import Reply, RequestContext, verb
+from goqueue.service.gate import Gate
+from goqueue.service.verb import Reply, RequestContext, caller_verb, verb
 from goqueue.wire import calls, dlq_calls
 
 
@@ -38,12 +40,13 @@ class DeadLetters:
     A topic that has no dead letters yet has an empty page of them, and nothing to send back.
     """
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, gate: Gate) -> None:
+        self._gate = gate
         self._topics = broker.topics
         self._redrives = broker.redrives
 
-    @verb(Deed.LIST_DLQ)
-    async def list_all(self, _: calls.Nothing) -> dlq_calls.DlqList:
+    @caller_verb(Deed.LIST_DLQ)
+    async def list_all(self, caller: Caller, _: calls.Nothing) -> dlq_calls.DlqList:
         """Return every topic of dead letters."""
         return dlq_calls.DlqList(
             [
@@ -54,7 +57,12 @@ class DeadLetters:
                     -1 if one.oldest_us is None else one.oldest_us,
                     0 if one.active is None else one.active.id,
                 )
-                for one in await self._redrives.summaries()
+                for one in self._gate.visible(
+                    caller,
+                    Deed.PEEK_DLQ,
+                    await self._redrives.summaries(),
+                    lambda one: str(one.dlq),
+                )
             ]
         )
 
@@ -91,10 +99,10 @@ class DeadLetters:
         topic = dlq_name(name)
         return topic, source_of(topic, self._topics)
 
-    @verb(Deed.START_REDRIVE)
-    async def start(self, call: dlq_calls.StartRedrive) -> Reply:
+    @caller_verb(Deed.START_REDRIVE)
+    async def start(self, caller: Caller, call: dlq_calls.StartRedrive) -> Reply:
         """Begin a redrive or a purge, or try it out; the sample of a trial comes as frames."""
-        _, _, job, trial = await self._start(call)
+        _, _, job, trial = await self._start(caller, call)
         if trial is None:
             return Reply(dlq_calls.RedriveReply(job=job))
         partitions, frames = _frames(trial.sample)
@@ -108,12 +116,12 @@ class DeadLetters:
         )
         return Reply(dlq_calls.RedriveReply(trial=told), frames)
 
-    @verb(Deed.START_REDRIVE, Deed.PURGE_DLQ)
-    async def begin(self, call: dlq_calls.StartRedrive) -> Redrive:
+    @caller_verb(Deed.START_REDRIVE, Deed.PURGE_DLQ)
+    async def begin(self, caller: Caller, call: dlq_calls.StartRedrive) -> Redrive:
         """Begin a redrive or a purge, or try it out."""
-        return await self._start(call)
+        return await self._start(caller, call)
 
-    async def _start(self, call: dlq_calls.StartRedrive) -> Redrive:
+    async def _start(self, caller: Caller, call: dlq_calls.StartRedrive) -> Redrive:
         if call.kind not in tuple(Kind):
             raise InvalidRequestError(f"kind: must be one of {', '.join(Kind)}")
         order = Order(
@@ -125,6 +133,8 @@ class DeadLetters:
             by=call.by,
         )
         names = self._names(call.topic)
+        if order.kind is Kind.REDRIVE:
+            self._gate.admit(caller, Deed.PUBLISH, (call.target or names[1],))
         if call.is_dry_run:
             return Redrive(*names, None, await self._redrives.try_out(call.topic, order))
         progress = await self._redrives.start(call.topic, order)

@@ -16,6 +16,7 @@ from goqueue.core.groups.rebalance import by_topic, flat
 from goqueue.core.groups.states import Phase
 from goqueue.runtime.broker import Broker
 from goqueue.runtime.groups.hosted_group import HostedGroup
+from goqueue.service.gate import Gate
 from goqueue.service.verb import caller_verb, verb
 from goqueue.wire import calls, group_calls
 from goqueue.wire.http.groups import RebalanceStats
@@ -34,13 +35,16 @@ class GroupOutline(NamedTuple):
 class Groups:
     """What can be asked about groups."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, gate: Gate) -> None:
         self._broker = broker
+        self._gate = gate
         self._groups = broker.groups
 
     @caller_verb(Deed.JOIN_GROUP)
     async def join(self, caller: Caller, call: group_calls.JoinGroup) -> group_calls.Membership:
-        """Let a member in, or back in."""
+        """Let a member in, or back in; it may read all that it subscribes to."""
+        for topic in call.topics:
+            self._gate.admit(caller, Deed.FETCH, (topic,))
         request = JoinRequest(
             client_id=call.client_id,
             topics=tuple(call.topics),
@@ -114,8 +118,8 @@ class Groups:
             members=[_member(hosted, member) for member in group.members.values()],
         )
 
-    @verb(Deed.LIST_GROUPS)
-    async def list_all(self, _: calls.Nothing) -> group_calls.GroupList:
+    @caller_verb(Deed.LIST_GROUPS)
+    async def list_all(self, caller: Caller, _: calls.Nothing) -> group_calls.GroupList:
         """Return every group."""
         groups = [
             group_calls.GroupSummary(
@@ -126,7 +130,9 @@ class Groups:
                 topics=list(self._broker.consume.topics_of(hosted)),
                 mode=hosted.options.mode,
             )
-            for hosted in self._groups
+            for hosted in self._gate.visible(
+                caller, Deed.DESCRIBE_GROUP, self._groups, lambda one: str(one.name)
+            )
         ]
         return group_calls.GroupList(groups)
 

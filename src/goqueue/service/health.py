@@ -7,6 +7,7 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
+from goqueue.base.caller import Caller
 from goqueue.base.deeds import Deed
 from goqueue.base.errors import GoQueueError, ShuttingDownError, UnsupportedError
 from goqueue.base.limits import FRAME_BYTES_MAX
@@ -16,7 +17,7 @@ from goqueue.observability.exposition import Exposition
 from goqueue.observability.metrics import CONTENT_TYPE
 from goqueue.runtime.broker import Broker
 from goqueue.service.gate import Gate
-from goqueue.service.verb import verb
+from goqueue.service.verb import caller_verb, verb
 from goqueue.wire import calls
 from goqueue.wire.http.health import BrokerSummary, Check, CheckStatus, Health, Version
 from goqueue.wire.metadata_calls import CLUSTER
@@ -35,20 +36,30 @@ class Status:
         self._gate = gate
         self._exposition = Exposition(broker.metrics, broker.consume.look_at_ages)
 
-    @verb(Deed.GREET)
-    async def hello(self, call: calls.Hello) -> calls.HelloReply:
+    @caller_verb(Deed.GREET)
+    async def hello(self, caller: Caller, call: calls.Hello) -> calls.HelloReply:
         """Agree on a protocol."""
         if call.protocol != calls.PROTOCOL_VERSION:
             raise UnsupportedError(
                 f"protocol {call.protocol} is not spoken here; {calls.PROTOCOL_VERSION} is"
             )
-        if call.api_key is not None:
-            # Silently ignored, it would promise a protection that is not there.
-            raise UnsupportedError("api keys are not checked by this broker; connect without one")
         node_id, features = self._broker.config.node_id, list(calls.FEATURES)
         if self._broker.topology is not None:
             features.append(CLUSTER)
-        return calls.HelloReply(calls.PROTOCOL_VERSION, server_name(), node_id, features)
+        return calls.HelloReply(
+            calls.PROTOCOL_VERSION,
+            server_name(),
+            node_id,
+            features,
+            self._left_ms(caller),
+        )
+
+    def _left_ms(self, caller: Caller) -> int:
+        """Return how long a credential is valid yet; 0 where it does not end by itself."""
+        security = self._broker.security
+        key = security.directory.keys.get(caller.principal)
+        end_ms = caller.expires_ms if key is None else key.expires_ms
+        return max(1, end_ms - security.now_ms()) if end_ms else 0
 
     @verb(Deed.PING)
     async def ping(self, _: calls.Nothing) -> calls.Nothing:

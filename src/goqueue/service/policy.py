@@ -19,7 +19,8 @@ class Policy(Protocol):
         """Return True if the caller may do this to resources of these names.
 
         Without a name the request is about a resource that only its execution finds, or about all
-        of a kind. A policy by names must not take that for permission on everything.
+        of a kind. A policy by names must not take that for permission on everything. Raises
+        where it is not known who asks.
         """
         ...
 
@@ -30,11 +31,12 @@ class LoopbackPolicy:
     def allows(self, caller: Caller, deed: Deed, names: tuple[str, ...]) -> bool:
         """Return True if the request comes from this machine."""
         del deed, names
-        return caller.transport is Transport.EMBEDDED or _is_loopback(caller.peer)
+        return caller.transport is Transport.EMBEDDED or is_own_machine(caller.peer)
 
 
 @lru_cache(maxsize=1_000)
-def _is_loopback(peer: str) -> bool:
+def is_own_machine(peer: str) -> bool:
+    """Return True if an address is one of the loopback."""
     try:
         # A link-local address of IPv6 may have a zone behind a percent sign.
         address = ip_address(peer.partition("%")[0])

@@ -33,6 +33,7 @@ from goqueue.runtime.log.small_requests import Part
 from goqueue.runtime.log.topic import Topic
 from goqueue.runtime.tx.transactions import Last
 from goqueue.service.drafts import Columns, Now, check_count, draft_all, draft_one
+from goqueue.service.gate import Gate
 from goqueue.service.tx import identity_of
 from goqueue.service.verb import RequestContext, failure_of, granted_verb, verb
 from goqueue.wire import calls, tx_calls
@@ -54,8 +55,9 @@ Answered = Callable[[calls.Produced], None]
 class Publishing:
     """What producers ask for."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, gate: Gate) -> None:
         self._broker = broker
+        self._gate = gate
         self._topics = broker.topics
 
     @verb(Deed.INIT_PRODUCER, Deed.TX_INIT)
@@ -143,9 +145,19 @@ class Publishing:
     async def _produce_in(
         self, grant: Grant, tx: calls.Transaction, topic: str, parts: list[tuple[int, memoryview]]
     ) -> tuple[list[Published | GoQueueError], bool | GoQueueError]:
+        self._check_transaction(grant, tx.producer_id)
         who = Identity(producer_id=tx.producer_id, epoch=tx.epoch, number=tx.number)
         last = None if tx.last is None else Last(tx.last.messages, tx.last.token)
         return await self._broker.transactions.publish_last(grant, who, topic, parts, last)
+
+    def _check_transaction(self, grant: Grant, producer_id: int) -> None:
+        """Raise if the transaction of a producer is none that the caller may write in.
+
+        A number that belongs to none is refused by what is asked for.
+        """
+        name = self._broker.transactions.name_of(producer_id)
+        if name is not None:
+            self._gate.admit(grant.caller, Deed.TX_ADD_PARTITION, (name,))
 
     # Messages.
 
@@ -246,6 +258,7 @@ class Publishing:
         """Publish one message that is seen when its transaction is committed, or never."""
         if not message.topic:
             raise InvalidRequestError("topic is required")
+        self._check_transaction(grant, call.producer_id)
         topic = self._broker.topic(message.topic)
         draft = draft_one(_plain(message), now=Now.of(self._broker.clock), caller=caller)
         partition = topic.choose(draft, None if message.partition == BY_KEY else message.partition)

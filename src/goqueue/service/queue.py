@@ -16,6 +16,7 @@ from goqueue.runtime.queue.leasing import Leased
 from goqueue.runtime.queue.polling import Polled, PollLimits
 from goqueue.runtime.queue.settlements import Settling
 from goqueue.runtime.queue.waiting_polls import PendingPoll
+from goqueue.service.gate import Gate
 from goqueue.service.settlements import place_of, settled_part, settlement_of
 from goqueue.service.verb import Later, Reply, RequestContext, caller_verb, granted_verb, verb
 from goqueue.wire import calls, queue_calls
@@ -38,7 +39,8 @@ class Standing(NamedTuple):
 class Queue:
     """What members of a group ask for, and where groups stand."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, gate: Gate) -> None:
+        self.gate = gate
         self._groups = broker.groups
         self._found = broker.consume.groups
         """Groups that other nodes host are seen there, too."""
@@ -170,6 +172,8 @@ class Queue:
         self, caller: Caller, call: queue_calls.CommitOffsets
     ) -> calls.Nothing:
         """Settle everything before some offsets, as the owner of their partitions."""
+        for topic in {one.topic for one in call.offsets}:
+            self.gate.admit(caller, Deed.FETCH, (topic,))
         offsets = {place_of(one.topic, one.partition): Offset(one.offset) for one in call.offsets}
         await self._consume.commit_offsets(
             call.group, call.member, call.generation, offsets, connection=caller.connection
@@ -218,10 +222,12 @@ class Queue:
             updated_at=format_time_us(changed_ms * US_PER_MS) if changed_ms else None,
         )
 
-    @verb(Deed.RESET_OFFSETS)
-    async def reset_offsets(self, call: queue_calls.ResetOffsets) -> queue_calls.OffsetsSet:
+    @caller_verb(Deed.RESET_OFFSETS)
+    async def reset_offsets(
+        self, caller: Caller, call: queue_calls.ResetOffsets
+    ) -> queue_calls.OffsetsSet:
         """Let a group begin anew at other offsets of a topic."""
-        placed = await self._reset(call)
+        placed = await self._reset(caller, call)
         return queue_calls.OffsetsSet(
             [
                 queue_calls.OffsetOf(call.topic, partition, offset)
@@ -229,16 +235,17 @@ class Queue:
             ]
         )
 
-    @verb(Deed.RESET_OFFSETS)
+    @caller_verb(Deed.RESET_OFFSETS)
     async def move_offsets(
-        self, call: queue_calls.ResetOffsets, *, dry_run: bool
+        self, caller: Caller, call: queue_calls.ResetOffsets, *, dry_run: bool
     ) -> dict[int, tuple[int, int | None]]:
         """Do the same; return, by partition, the new offset and the one read on from before."""
-        return await self._reset(call, dry_run=dry_run)
+        return await self._reset(caller, call, dry_run=dry_run)
 
     async def _reset(
-        self, call: queue_calls.ResetOffsets, *, dry_run: bool = False
+        self, caller: Caller, call: queue_calls.ResetOffsets, *, dry_run: bool = False
     ) -> dict[int, tuple[int, int | None]]:
+        self.gate.admit(caller, Deed.FETCH, (call.topic,))
         await self._found.prepare(call.group)
         group = self._found.get(call.group)
         offsets = self._consume.resolve(

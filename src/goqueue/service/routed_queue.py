@@ -35,7 +35,7 @@ class RoutedQueue(Queue):
     """Polls, commits and resets of groups whose partitions are led by several nodes."""
 
     def __init__(self, broker: Broker, own: Queue, router: Router) -> None:
-        super().__init__(broker)
+        super().__init__(broker, own.gate)
         self._own = own
         self._router = router
         self.polls = RoutedPolls(router, own)
@@ -98,6 +98,8 @@ class RoutedQueue(Queue):
     @granted_verb(Deed.COMMIT_OFFSETS)
     async def commit_offsets(self, grant: Grant, call: queue_calls.CommitOffsets) -> calls.Nothing:
         """Settle everything before some offsets, at the leaders of their partitions."""
+        for topic in {one.topic for one in call.offsets}:
+            self.gate.admit(grant.caller, Deed.FETCH, (topic,))
         shares: dict[NodeId, list[queue_calls.OffsetOf]] = {}
         for one in call.offsets:
             shares.setdefault(self._router.leader(one.topic, one.partition), []).append(one)
@@ -129,6 +131,7 @@ class RoutedQueue(Queue):
         self, grant: Grant, call: queue_calls.ResetOffsets, *, dry_run: bool
     ) -> dict[int, tuple[int, int | None]]:
         """Let a group begin anew, at the leaders of the partitions it is about."""
+        self.gate.admit(grant.caller, Deed.FETCH, (call.topic,))
         wanted = None if call.partitions is None else set(call.partitions)
         shares = {
             node: [one for one in numbers if wanted is None or one in wanted]

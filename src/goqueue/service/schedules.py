@@ -1,12 +1,14 @@
 """Recurring schedules: made, listed, described, paused, resumed, triggered, deleted."""
 
+from goqueue.base.caller import Caller
 from goqueue.base.deeds import Deed
 from goqueue.base.errors import InvalidRequestError
 from goqueue.core.record.message import parse_priority
 from goqueue.core.recurring.spec import Missed, ScheduleSpec
 from goqueue.runtime.broker import Broker
 from goqueue.runtime.recurring.schedules import ScheduleView
-from goqueue.service.verb import verb
+from goqueue.service.gate import Gate
+from goqueue.service.verb import caller_verb, verb
 from goqueue.wire import calls
 from goqueue.wire.schedule_calls import (
     ACTIVE,
@@ -23,7 +25,8 @@ from goqueue.wire.schedule_calls import (
 class Schedules:
     """What can be asked about recurring schedules."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, gate: Gate) -> None:
+        self._gate = gate
         self._schedules = broker.schedules
 
     @verb(Deed.CREATE_SCHEDULE)
@@ -44,16 +47,23 @@ class Schedules:
         )
         return _detail(await self._schedules.create(call.name, spec))
 
-    @verb(Deed.LIST_SCHEDULES)
-    async def list_all(self, call: ListSchedules) -> ScheduleList:
+    @caller_verb(Deed.LIST_SCHEDULES)
+    async def list_all(self, caller: Caller, call: ListSchedules) -> ScheduleList:
         """Return a page of schedules by name, each with its next tick."""
-        page, total = self._schedules.page(skip=call.skip, limit=call.limit)
-        return ScheduleList([_entry(view) for view in page], total)
+        return self._page(caller, call, is_partial=False)
 
-    @verb(Deed.LIST_SCHEDULES)
-    async def list_here(self, call: ListSchedules) -> ScheduleList:
+    @caller_verb(Deed.LIST_SCHEDULES)
+    async def list_here(self, caller: Caller, call: ListSchedules) -> ScheduleList:
         """Return a page of the schedules that this node hosts, for a list of all nodes."""
-        page, total = self._schedules.page(skip=call.skip, limit=call.limit, is_partial=True)
+        return self._page(caller, call, is_partial=True)
+
+    def _page(self, caller: Caller, call: ListSchedules, *, is_partial: bool) -> ScheduleList:
+        def is_seen(name: str) -> bool:
+            return self._gate.sees(caller, Deed.DESCRIBE_SCHEDULE, name)
+
+        page, total = self._schedules.page(
+            skip=call.skip, limit=call.limit, is_partial=is_partial, is_seen=is_seen
+        )
         return ScheduleList([_entry(view) for view in page], total)
 
     @verb(Deed.DESCRIBE_SCHEDULE)

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable
 
+from goqueue.base.caller import Caller
 from goqueue.base.deeds import Deed
-from goqueue.base.errors import InvalidRequestError, InvalidSchemaError
+from goqueue.base.errors import InvalidRequestError, InvalidSchemaError, SchemaNotFoundError
 from goqueue.base.ids import SchemaId, SchemaVersion, SubjectName
 from goqueue.base.names import is_internal
 from goqueue.core.schemas.compatibility import Compatibility, read_compatibility
@@ -12,7 +13,8 @@ from goqueue.core.schemas.schema import Reference, Schema, Stored, read_schema
 from goqueue.core.schemas.strategy import VALUE_SUFFIX
 from goqueue.core.schemas.subject import Subject
 from goqueue.runtime.broker import Broker
-from goqueue.service.verb import Reply, RequestContext, verb
+from goqueue.service.gate import Gate
+from goqueue.service.verb import Reply, RequestContext, caller_verb, verb
 from goqueue.wire import schema_calls as said
 from goqueue.wire.http.schemas import SchemaStats, SubjectStats
 
@@ -22,8 +24,9 @@ __all__ = ["Compatibility", "Schema", "Schemas", "Stored"]
 class Schemas:
     """What can be asked about schemas."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, gate: Gate) -> None:
         self._broker = broker
+        self._gate = gate
         self._schemas = broker.schemas
 
     @property
@@ -33,21 +36,22 @@ class Schemas:
 
     # As the native protocol asks.
 
-    @verb(Deed.REGISTER_SCHEMA)
+    @caller_verb(Deed.REGISTER_SCHEMA)
     async def register(
-        self, call: said.RegisterSchema, context: RequestContext
+        self, caller: Caller, call: said.RegisterSchema, context: RequestContext
     ) -> said.SchemaPlace:
         """Add a schema to a subject, if it is compatible."""
         schema = _schema(call.type, call.references, context)
+        self._check_references(caller, schema)
         place = await self._schemas.register(call.subject, schema)
         return said.SchemaPlace(place.id, place.version)
 
-    @verb(Deed.DESCRIBE_SCHEMA)
-    async def describe(self, call: said.DescribeSchema) -> Reply:
+    @caller_verb(Deed.DESCRIBE_SCHEMA)
+    async def describe(self, caller: Caller, call: said.DescribeSchema) -> Reply:
         """Return a version of a subject, or a schema by its id."""
         await self._schemas.settled()
         if call.subject is None:
-            stored = self._registry.by_id(call.id)
+            stored = self._found(caller, call.id)
         else:
             stored = self._registry.get(call.subject, call.version or None)
         references = [
@@ -59,14 +63,14 @@ class Schemas:
         )
         return Reply(state, [stored.schema.text.encode()])
 
-    @verb(Deed.LIST_SUBJECTS)
-    async def list_all(self, call: said.ListSubjects) -> said.SubjectList:
+    @caller_verb(Deed.LIST_SUBJECTS)
+    async def list_all(self, caller: Caller, call: said.ListSubjects) -> said.SubjectList:
         """Return the subjects, or one of them."""
         await self._schemas.settled()
         if call.subject is not None:
             found = [self._registry.subject(call.subject, with_deleted=call.with_deleted)]
         else:
-            found = self._registry.subjects(with_deleted=call.with_deleted)
+            found = self._subjects(caller, with_deleted=call.with_deleted)
         return said.SubjectList([self._state(one, with_deleted=call.with_deleted) for one in found])
 
     @verb(Deed.CHECK_SCHEMA)
@@ -116,9 +120,10 @@ class Schemas:
 
     # As registries over HTTP ask; version None is the latest.
 
-    @verb(Deed.REGISTER_SCHEMA)
-    async def add(self, subject: str, schema: Schema) -> said.SchemaPlace:
+    @caller_verb(Deed.REGISTER_SCHEMA)
+    async def add(self, caller: Caller, subject: str, schema: Schema) -> said.SchemaPlace:
         """Add a schema to a subject, if it is compatible."""
+        self._check_references(caller, schema)
         place = await self._schemas.register(subject, schema)
         return said.SchemaPlace(place.id, place.version)
 
@@ -128,17 +133,18 @@ class Schemas:
         await self._schemas.settled()
         return self._registry.get(subject, version, with_deleted=with_deleted)
 
-    @verb(Deed.DESCRIBE_SCHEMA)
-    async def by_id(self, schema_id: int) -> Stored:
+    @caller_verb(Deed.DESCRIBE_SCHEMA)
+    async def by_id(self, caller: Caller, schema_id: int) -> Stored:
         """Return a schema by its id."""
         await self._schemas.settled()
-        return self._registry.by_id(schema_id)
+        return self._found(caller, schema_id)
 
-    @verb(Deed.DESCRIBE_SCHEMA)
-    async def places(self, schema_id: int, *, with_deleted: bool) -> list[Stored]:
+    @caller_verb(Deed.DESCRIBE_SCHEMA)
+    async def places(self, caller: Caller, schema_id: int, *, with_deleted: bool) -> list[Stored]:
         """Return every version that is this schema."""
         await self._schemas.settled()
-        return self._registry.places(schema_id, with_deleted=with_deleted)
+        self._found(caller, schema_id)
+        return self._places(caller, schema_id, with_deleted=with_deleted)
 
     @verb(Deed.DESCRIBE_SCHEMA)
     async def lookup(self, subject: str, schema: Schema, *, with_deleted: bool = False) -> Stored:
@@ -160,16 +166,17 @@ class Schemas:
         stored = self._registry.get(subject, version, with_deleted=True)
         return self._registry.referrers(stored.subject, stored.version)
 
-    @verb(Deed.DESCRIBE_SCHEMA)
-    def serialized(self, schema_id: int) -> bytes | None:
+    @caller_verb(Deed.DESCRIBE_SCHEMA)
+    def serialized(self, caller: Caller, schema_id: int) -> bytes | None:
         """Return a Protobuf schema as a descriptor; None where it is of another kind."""
+        self._found(caller, schema_id)
         return self._registry.definition(SchemaId(schema_id)).serialized()
 
-    @verb(Deed.LIST_SUBJECTS)
-    async def names(self, *, with_deleted: bool) -> list[SubjectName]:
+    @caller_verb(Deed.LIST_SUBJECTS)
+    async def names(self, caller: Caller, *, with_deleted: bool) -> list[SubjectName]:
         """Return the names of all subjects."""
         await self._schemas.settled()
-        return [one.name for one in self._registry.subjects(with_deleted=with_deleted)]
+        return [one.name for one in self._subjects(caller, with_deleted=with_deleted)]
 
     @verb(Deed.CHECK_SCHEMA)
     def compare(self, subject: str, version: int | None, schema: Schema) -> list[str]:
@@ -190,6 +197,30 @@ class Schemas:
     async def delete_subject(self, subject: str, *, is_permanent: bool) -> list[SchemaVersion]:
         """Hide a subject with all its versions, or remove one that is hidden."""
         return list(await self._schemas.delete_subject(subject, is_permanent=is_permanent))
+
+    # What a caller may see.
+
+    def _subjects(self, caller: Caller, *, with_deleted: bool) -> list[Subject]:
+        found = self._registry.subjects(with_deleted=with_deleted)
+        return self._gate.visible(caller, Deed.DESCRIBE_SCHEMA, found, lambda one: str(one.name))
+
+    def _places(self, caller: Caller, schema_id: int, *, with_deleted: bool) -> list[Stored]:
+        found = self._registry.places(schema_id, with_deleted=with_deleted)
+        return self._gate.visible(caller, Deed.DESCRIBE_SCHEMA, found, lambda one: str(one.subject))
+
+    def _found(self, caller: Caller, schema_id: int) -> Stored:
+        """Return a schema by its id if the caller may see a subject that has it, or raise."""
+        stored = self._registry.by_id(schema_id)
+        if self._gate.sees(caller, Deed.DESCRIBE_SCHEMA, stored.subject):
+            return stored
+        found = self._places(caller, schema_id, with_deleted=True)
+        if not found:
+            raise SchemaNotFoundError(f"schema {schema_id} not found")
+        return found[0]
+
+    def _check_references(self, caller: Caller, schema: Schema) -> None:
+        for one in schema.references:
+            self._gate.admit(caller, Deed.DESCRIBE_SCHEMA, (one.subject,))
 
     # Modes; without a subject those of the registry.
 

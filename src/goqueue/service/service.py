@@ -13,11 +13,14 @@ from goqueue.base.caller import Caller
 from goqueue.runtime.broker import Broker
 from goqueue.runtime.turns import TURN_BYTES, Turns
 from goqueue.service.cluster import Cluster
+from goqueue.service.credentials import Credentials
 from goqueue.service.delayed import Delayed
 from goqueue.service.dlq import DeadLetters
 from goqueue.service.gate import Gate, Session
 from goqueue.service.groups import Groups
+from goqueue.service.guard import Guard
 from goqueue.service.health import Status
+from goqueue.service.policy import LoopbackPolicy, Policy
 from goqueue.service.publishing import Publishing
 from goqueue.service.queue import Queue
 from goqueue.service.reading import Reading
@@ -34,6 +37,7 @@ __all__ = ["NOUNS", "TURN_BYTES", "Service", "Turns"]
 
 NOUNS = (
     Cluster,
+    Credentials,
     Delayed,
     DeadLetters,
     Groups,
@@ -62,24 +66,25 @@ class Service:
     def __init__(self, broker: Broker, gate: Gate | None = None) -> None:
         self._broker = broker
         self.config = broker.config
-        self.gate = gate or Gate()
+        self.gate = gate or Gate(_policy_of(broker))
         self.turns = Turns()
         """Large pieces of work of all transports take turns."""
-        self.cluster = Cluster(broker)
+        self.cluster = Cluster(broker, self.gate)
+        self.credentials = Credentials(broker, self.gate)
         self.delayed = Delayed(broker)
-        self.dlq = DeadLetters(broker)
-        self.groups = Groups(broker)
-        self.publishing = Publishing(broker)
-        self.queue = Queue(broker)
+        self.dlq = DeadLetters(broker, self.gate)
+        self.groups = Groups(broker, self.gate)
+        self.publishing = Publishing(broker, self.gate)
+        self.queue = Queue(broker, self.gate)
         self.reading = Reading(broker)
         self.reassignment = Reassignment()
         self.receipts = Receipts(broker, self.gate)
-        self.schedules = Schedules(broker)
-        self.schemas = Schemas(broker)
-        self.stats = Statistics(broker)
+        self.schedules = Schedules(broker, self.gate)
+        self.schemas = Schemas(broker, self.gate)
+        self.stats = Statistics(broker, self.gate)
         self.status = Status(broker, self.gate)
-        self.topics = Topics(broker)
-        self.traces = Traces(broker)
+        self.topics = Topics(broker, self.gate)
+        self.traces = Traces(broker, self.gate)
         self.tx = Transactions(broker, self.gate)
 
     def __repr__(self) -> str:
@@ -115,3 +120,10 @@ class Service:
     def stop_leasing(self) -> None:
         """Answer those who wait for messages: what they leased now would not be settled here."""
         self._broker.consume.ledgers.stop()
+
+
+def _policy_of(broker: Broker) -> Policy:
+    """Return what decides about requests: credentials, or where they come from."""
+    if not broker.config.auth_enabled:
+        return LoopbackPolicy()
+    return Guard(broker.config, broker.security, broker.clock)

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from goqueue.base.caller import Caller
 from goqueue.base.deeds import Deed
 from goqueue.base.ids import Offset
 from goqueue.base.limits import PRIORITIES
@@ -16,8 +17,9 @@ from goqueue.runtime.message_counts import count_in_topic
 from goqueue.runtime.overview import look_over
 from goqueue.runtime.queue.lane_counts import ledgers_of, pending_lanes, total_lanes
 from goqueue.runtime.queue.progress import time_at
+from goqueue.service.gate import Gate
 from goqueue.service.health import uptime_of
-from goqueue.service.verb import verb
+from goqueue.service.verb import caller_verb, verb
 from goqueue.wire import calls
 from goqueue.wire.http.delayed import (
     DelayStats,
@@ -35,16 +37,23 @@ from goqueue.wire.times import format_time_us
 class Statistics:
     """What can be counted over all topics."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, gate: Gate) -> None:
         self._broker = broker
+        self._gate = gate
 
-    @verb(Deed.SUM_UP_TOPICS)
-    async def overview(self, _: calls.Nothing) -> Overview:
+    @caller_verb(Deed.SUM_UP_TOPICS)
+    async def overview(self, caller: Caller, _: calls.Nothing) -> Overview:
         """Return how topics and groups stand."""
-        return await look_over(self._broker)
+        found = await look_over(self._broker)
+        visible = self._gate.visible
+        return msgspec.structs.replace(
+            found,
+            topics=visible(caller, Deed.DESCRIBE_TOPIC, found.topics, lambda one: one.name),
+            groups=visible(caller, Deed.DESCRIBE_GROUP, found.groups, lambda one: one.name),
+        )
 
-    @verb(Deed.SUM_UP_TOPICS)
-    async def sizes(self) -> Stats:
+    @caller_verb(Deed.SUM_UP_TOPICS)
+    async def sizes(self, caller: Caller) -> Stats:
         """Return how much is stored."""
         topics = {
             str(name): TopicStats(
@@ -53,7 +62,12 @@ class Statistics:
                 total_messages=count_in_topic(topic),
                 total_size=sum(part.log.size_bytes for part in led(topic.partitions)),
             )
-            for name, topic in self._broker.topics.items()
+            for name, topic in self._gate.visible(
+                caller,
+                Deed.DESCRIBE_TOPIC,
+                self._broker.topics.items(),
+                lambda one: str(one[0]),
+            )
         }
         return Stats(
             node_id=self._broker.config.node_id,
@@ -63,10 +77,11 @@ class Statistics:
             topic_stats=topics,
         )
 
-    @verb(Deed.SUM_UP_TOPICS)
-    async def delays(self) -> DelayStats:
+    @caller_verb(Deed.SUM_UP_TOPICS)
+    async def delays(self, caller: Caller) -> DelayStats:
         """Return what was delayed since the broker started, and what waits now."""
-        partitions = [part for topic in self._topics() for part in led(topic.partitions)]
+        topics = self._topics(caller)
+        partitions = [part for topic in topics for part in led(topic.partitions)]
         schedules = [part.queue.schedule for part in partitions]
         fired = sum(one.fired_total for one in schedules)
         cancelled = sum(one.cancelled_total for one in schedules)
@@ -79,7 +94,7 @@ class Statistics:
             total_pending=pending,
             by_topic={
                 str(one.record.name): count_delayed(led(one.partitions))
-                for one in self._topics()
+                for one in topics
                 if count_delayed(led(one.partitions))
             },
             timer_wheel=WheelStats(
@@ -91,10 +106,12 @@ class Statistics:
             ),
         )
 
-    @verb(Deed.SUM_UP_TOPICS)
-    async def priorities(self) -> PriorityStats:
+    @caller_verb(Deed.SUM_UP_TOPICS)
+    async def priorities(self, caller: Caller) -> PriorityStats:
         """Return how many messages the logs hold by priority, most urgent first."""
-        topics = {str(topic.record.name): await self._topic_of(topic) for topic in self._topics()}
+        topics = {
+            str(topic.record.name): await self._topic_of(topic) for topic in self._topics(caller)
+        }
         totals = _sum([topic.total_by_priority for topic in topics.values()])
         return PriorityStats(total_by_priority=totals, topics=topics)
 
@@ -125,8 +142,11 @@ class Statistics:
             dlq=DeadLetterStats(**msgspec.structs.asdict(dead)),
         )
 
-    def _topics(self) -> list[Topic]:
-        return [topic for name, topic in self._broker.topics.items() if not is_internal(name)]
+    def _topics(self, caller: Caller) -> list[Topic]:
+        topics = [one for name, one in self._broker.topics.items() if not is_internal(name)]
+        return self._gate.visible(
+            caller, Deed.DESCRIBE_TOPIC, topics, lambda one: str(one.record.name)
+        )
 
     async def _topic_of(self, topic: Topic) -> TopicPriorities:
         partitions = {

@@ -4,6 +4,7 @@ import asyncio
 
 import msgspec
 
+from goqueue.base.caller import Caller
 from goqueue.base.deeds import Deed
 from goqueue.base.names import is_internal
 from goqueue.runtime.broker import Broker
@@ -11,15 +12,17 @@ from goqueue.runtime.log.isolation import Isolation
 from goqueue.runtime.log.leadership import led
 from goqueue.runtime.log.topic import Topic
 from goqueue.runtime.message_counts import count_in_topic, count_messages
-from goqueue.service.verb import verb
+from goqueue.service.gate import Gate
+from goqueue.service.verb import caller_verb, verb
 from goqueue.wire import calls
 
 
 class Topics:
     """What can be asked about topics."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, gate: Gate) -> None:
         self._broker = broker
+        self._gate = gate
 
     @verb(Deed.CREATE_TOPIC)
     async def create(self, call: calls.CreateTopic) -> calls.TopicState:
@@ -45,11 +48,14 @@ class Topics:
         """Return a topic with its settings and partitions."""
         return _state(self._broker.topic(call.name))
 
-    @verb(Deed.LIST_TOPICS)
-    async def list_all(self, _: calls.Nothing) -> calls.TopicList:
+    @caller_verb(Deed.LIST_TOPICS)
+    async def list_all(self, caller: Caller, _: calls.Nothing) -> calls.TopicList:
         """Return every topic that is not internal, with what this node leads of it."""
-        topics = self._broker.topics.items()
-        return calls.TopicList([_summary(one) for name, one in topics if not is_internal(name)])
+        topics = [one for name, one in self._broker.topics.items() if not is_internal(name)]
+        seen = self._gate.visible(
+            caller, Deed.DESCRIBE_TOPIC, topics, lambda one: str(one.record.name)
+        )
+        return calls.TopicList(list(map(_summary, seen)))
 
     @verb(Deed.ADD_PARTITIONS)
     async def add_partitions(self, call: calls.AddPartitions) -> calls.PartitionsAdded:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+from goqueue.base.caller import Caller
 from goqueue.base.deeds import Deed
 from goqueue.base.grant import Grant
 from goqueue.base.ids import Offset, TopicName
@@ -10,7 +11,7 @@ from goqueue.runtime.broker import Broker
 from goqueue.runtime.tx.tx_link import TX_TOPIC
 from goqueue.service.gate import Gate
 from goqueue.service.settlements import place_of, settled_part, settlement_of
-from goqueue.service.verb import finding_verb, verb
+from goqueue.service.verb import caller_verb, finding_verb, verb
 from goqueue.wire import calls, queue_calls, tx_calls
 from goqueue.wire.http.transactions import LogSize, ProducerCounts, TransactionStats
 from goqueue.wire.tx_calls import UNCOUNTED
@@ -117,13 +118,12 @@ class Transactions:
         self._transactions.heartbeat(identity_of(call), name)
         return calls.Nothing()
 
-    @verb(Deed.TX_LIST)
-    async def list_all(self, call: tx_calls.TxListed) -> tx_calls.TxList:
+    @caller_verb(Deed.TX_LIST)
+    async def list_all(self, caller: Caller, call: tx_calls.TxListed) -> tx_calls.TxList:
         """Return transactional producers, in the order of their ids."""
-        found = [
-            self._state(one) for one in self._transactions if one.is_open or not call.is_open_only
-        ]
-        return tx_calls.TxList(found[: call.limit])
+        found = [one for one in self._transactions if one.is_open or not call.is_open_only]
+        seen = self._gate.visible(caller, Deed.TX_DESCRIBE, found, lambda one: str(one.name))
+        return tx_calls.TxList(list(map(self._state, seen[: call.limit])))
 
     @verb(Deed.TX_DESCRIBE)
     async def describe(self, call: tx_calls.TxName) -> tx_calls.TxState:

@@ -135,4 +135,4 @@ class Later(NamedTuple):
 
 def failure_of(error: GoQueueError) -> calls.Failure:
     """Return an error as it travels."""
-    return calls.Failure(error.code, error.message, error.retryable)
+    return calls.Failure(error.code, error.message, error.retryable, error.retry_after_ms)

@@ -16,6 +16,7 @@ from goqueue.base.limits import (
     REQUEST_PARTS_MAX,
     TX_TOKEN_CHARACTERS_MAX,
 )
+from goqueue.base.security_limits import CREDENTIAL_BYTES_MAX
 
 PROTOCOL_VERSION = 1
 
@@ -26,6 +27,7 @@ FEATURES_MAX = 100
 
 Name = Annotated[str, msgspec.Meta(max_length=NAME_CHARACTERS_MAX)]
 Text = Annotated[str, msgspec.Meta(max_length=1_000)]
+Credential = Annotated[bytes, msgspec.Meta(max_length=CREDENTIAL_BYTES_MAX)]
 Natural = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
 Number = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
 NumberOrNone = Annotated[int, msgspec.Meta(ge=-1, lt=2**31)]
@@ -44,6 +46,10 @@ class Hello(Call, frozen=True):
     api_key: Text | None = None
     features: Annotated[list[Name], msgspec.Meta(max_length=FEATURES_MAX)] = []
     """What the client can do; names the broker does not know are ignored."""
+    mechanism: Text = ""
+    """How the credential is to be read; empty for a key or a token as it is."""
+    credential: Credential = b""
+    """What ``api_key`` has no room for."""
 
 
 class HelloReply(Call, frozen=True):
@@ -53,6 +59,8 @@ class HelloReply(Call, frozen=True):
     server: str
     node_id: str
     features: list[str] = []
+    session_ms: int = 0
+    """How long the credential is valid; 0 if it does not end by itself."""
 
 
 class Nothing(Call, frozen=True):
@@ -65,6 +73,7 @@ class Failure(Call, frozen=True):
     code: str
     message: str
     retryable: bool = False
+    retry_after_ms: int = 0
 
 
 class CreateTopic(Call, frozen=True):

@@ -22,6 +22,9 @@ NO_OPERATION: Final = 0
 """Where a verb is named."""
 
 
+CALLER_ROLES_MAX: Final = 100
+"""Roles and groups that a token may vouch for."""
+
 NAMES_MAX: Final = 100
 """Resources that one request is about; most are about one."""
 
@@ -33,11 +36,22 @@ class ForwardedCaller(Call, frozen=True):
     peer: Text
     principal: Text
     tenant: Text | None = None
+    credential: Text = ""
+    roles: Annotated[tuple[Name, ...], msgspec.Meta(max_length=CALLER_ROLES_MAX)] = ()
+    expires_ms: int = 0
 
     @classmethod
     def of(cls, caller: Caller) -> "ForwardedCaller":
         """Return a caller as it travels."""
-        return cls(caller.transport.value, caller.peer, caller.principal, caller.tenant)
+        return cls(
+            caller.transport.value,
+            caller.peer,
+            caller.principal,
+            caller.tenant,
+            caller.credential,
+            caller.roles,
+            caller.expires_ms,
+        )
 
     def caller(self) -> Caller:
         """Return who asked, or raise ValueError if the transport is not known here."""
@@ -46,6 +60,9 @@ class ForwardedCaller(Call, frozen=True):
             peer=self.peer,
             principal=self.principal,
             tenant=self.tenant,
+            credential=self.credential,
+            roles=self.roles,
+            expires_ms=self.expires_ms,
         )
 
 

@@ -42,6 +42,8 @@ class Operation(IntEnum):
     PING = 2
     METADATA = 3
     FIND_COORDINATOR = 4
+    AUTH = 5
+    WHOAMI = 6
     CREATE_TOPIC = 10
     DELETE_TOPIC = 11
     CONFIGURE_TOPIC = 12
@@ -106,6 +108,14 @@ class Operation(IntEnum):
     SEARCH_TRACES = 101
     TAIL_TRACES = 102
     TRACE_STATS = 103
+    MAKE_KEY = 110
+    LIST_KEYS = 111
+    ROTATE_KEY = 112
+    REVOKE_KEY = 113
+    ADD_ACL = 115
+    LIST_ACLS = 116
+    REMOVE_ACL = 117
+    TEST_ACL = 118
 
 
 class Packet(NamedTuple):

@@ -15,8 +15,9 @@ from goqueue.runtime import commit
 from goqueue.service.service import Service
 from goqueue.transport.http.api import operations
 from goqueue.transport.http.app import App
-from goqueue.transport.http.connection import HttpConnection, Hub
+from goqueue.transport.http.connection import HttpConnection
 from goqueue.transport.http.exchange import Exchange
+from goqueue.transport.http.hub import Hub
 from tests.runtime.rig import Rig
 from tests.transport.http.test_pipelines import Wire
 from tests.transport.test_fast_requests import UNSTEADY, files_of, in_virtual_time

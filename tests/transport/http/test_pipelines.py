@@ -15,9 +15,9 @@ from goqueue.transport.http.connection import (
     HEADERS_MAX,
     REQUESTS_AHEAD,
     HttpConnection,
-    Hub,
 )
 from goqueue.transport.http.exchange import Exchange
+from goqueue.transport.http.hub import Hub
 from goqueue.transport.http.reply import refusal
 from tests.transport.http.running import Running
 

@@ -6,8 +6,9 @@ from http import HTTPStatus
 import pytest
 
 from goqueue.transport.http.app import App
-from goqueue.transport.http.connection import HttpConnection, Hub
+from goqueue.transport.http.connection import HttpConnection
 from goqueue.transport.http.exchange import Exchange
+from goqueue.transport.http.hub import Hub
 from goqueue.transport.http.reply import refusal
 from tests.transport.http.running import Running
 

@@ -23,6 +23,7 @@ from goqueue.base.cluster_limits import (
 )
 from goqueue.base.errors import InvalidRequestError, TooLargeError
 from goqueue.base.limits import NAME_CHARACTERS_MAX, PARTITIONS_MAX, REQUEST_HEADER_BYTES_MAX
+from goqueue.core.security.commands import Command as SecurityCommand
 
 Name = Annotated[str, msgspec.Meta(max_length=NAME_CHARACTERS_MAX)]
 Address = Annotated[str, msgspec.Meta(max_length=ADDRESS_CHARACTERS_MAX)]
@@ -250,6 +251,12 @@ class CancelReassignment(msgspec.Struct, frozen=True, tag="cancel", array_like=T
     id: Name
 
 
+class ChangeSecurity(msgspec.Struct, frozen=True, tag="security", array_like=True, kw_only=True):
+    """Change keys or access rules."""
+
+    command: SecurityCommand
+
+
 Command = (
     FoundCluster
     | RaiseFeatureLevel
@@ -275,6 +282,7 @@ Command = (
     | PauseReassignment
     | ResumeReassignment
     | CancelReassignment
+    | ChangeSecurity
 )
 
 

@@ -20,6 +20,7 @@ from goqueue.core.cluster.records import (
 )
 from goqueue.core.cluster.replies import Reply
 from goqueue.core.cluster.states import MoveState, ReassignmentState
+from goqueue.core.security.events import Event as SecurityEvent
 from goqueue.core.topics.catalog import Topic
 from goqueue.core.topics.settings import TopicSettings
 
@@ -209,6 +210,12 @@ class ReassignmentKept(msgspec.Struct, frozen=True, tag="kept", array_like=True,
     moves: list[ReplicaMove]
 
 
+class SecurityChanged(msgspec.Struct, frozen=True, tag="security", array_like=True, kw_only=True):
+    """Something happened to keys or access rules."""
+
+    event: SecurityEvent
+
+
 class CountersRestored(msgspec.Struct, frozen=True, tag="counters", array_like=True, kw_only=True):
     """The end of a snapshot: the numbers that are given next, and what was counted."""
 
@@ -245,6 +252,7 @@ Event = (
     | TopicsRestored
     | ReassignmentKept
     | CountersRestored
+    | SecurityChanged
 )
 
 encode = msgspec.msgpack.Encoder().encode

@@ -47,8 +47,10 @@ from goqueue.core.cluster.records import (
     ReplicaMove,
     Replicas,
     ReplicationSettings,
+    reassignment_number,
 )
 from goqueue.core.cluster.states import NodeStep, move_after, node_after, reassignment_after
+from goqueue.core.security.directory import Directory
 from goqueue.core.topics import catalog
 from goqueue.core.topics.settings import TopicSettings
 
@@ -64,7 +66,6 @@ class ClusterTopic(msgspec.Struct, kw_only=True):
     partitions: list[PartitionRecord]
     history: list[CountChange]
     updated_ms: int
-    """When its settings or its number of partitions were last changed."""
     is_scaling: bool = False
 
 
@@ -76,19 +77,17 @@ class ClusterImage:
         self.feature_level = 0
         self.founded_ms = 0
         self.version = 0
-        """How many events were applied."""
         self.next_topic_id = TopicId(1)
         self.next_node_epoch = NodeEpoch(1)
         self.next_reassignment = 1
         self.unclean_elections = 0
-        """How often a leader was elected that may lack committed messages."""
+        self.security = Directory()
         self._catalog = catalog.Catalog()
         self._nodes: dict[NodeId, NodeRecord] = {}
         self._removed: dict[DirectoryId, NodeId] = {}
         self._topics: dict[TopicId, ClusterTopic] = {}
         self._ids_by_name: dict[TopicName, TopicId] = {}
         self._sets: Counter[Replicas] = Counter()
-        """How many partitions have such replicas."""
         self._ids: dict[tuple[str, int], int] = {}
         self._answers = Answers()
         self._reassignments: dict[int, Reassignment] = {}
@@ -97,12 +96,10 @@ class ClusterImage:
 
     def __repr__(self) -> str:
         return (
-            f"<ClusterImage {self.cluster_id or 'not founded'} version {self.version}:"
-            f" {len(self._nodes)} nodes, {len(self._topics)} topics,"
+            f"<ClusterImage {self.cluster_id or 'not founded'} version {self.version}: "
+            f"{len(self._nodes)} nodes, {len(self._topics)} topics,"
             f" {self.partition_count} partitions>"
         )
-
-    # Looking.
 
     @property
     def catalog(self) -> catalog.Catalog:
@@ -185,12 +182,10 @@ class ClusterImage:
 
     def reassignment(self, name: str) -> Reassignment:
         """Return a reassignment by its id or raise."""
-        number = name.removeprefix("reassign-")
-        if not (number.isascii() and number.isdigit() and len(number) <= len(str(2**62))):
-            raise ReassignmentNotFoundError("an id looks like reassign-1")
-        found = self._reassignments.get(int(number))
+        number = reassignment_number(name)
+        found = self._reassignments.get(number)
         if found is None:
-            raise ReassignmentNotFoundError(f"reassign-{int(number)} is not remembered")
+            raise ReassignmentNotFoundError(f"reassign-{number} is not remembered")
         return found
 
     def moves_of(self, number: int) -> Sequence[ReplicaMove]:
@@ -204,7 +199,7 @@ class ClusterImage:
 
     # Changing.
 
-    def apply(self, event: Event) -> None:  # noqa: C901, PLR0912 - a case for each event
+    def apply(self, event: Event) -> None:  # noqa: C901, PLR0912, PLR0915 - a case for each event
         """Change state by one event."""
         self.version += 1
         match event:
@@ -250,6 +245,8 @@ class ClusterImage:
                 self._turn(event)
             case events.ProposalAnswered():
                 self._answers.remember(event)
+            case events.SecurityChanged():
+                self.security.apply(event.event)
             case events.TopicsRestored():
                 self._restore_topics(event)
             case events.CountersRestored():
@@ -425,6 +422,7 @@ class ClusterImage:
         for number, reassignment in self._reassignments.items():
             moves = list(self._moves[number].values())
             yield events.ReassignmentKept(reassignment=reassignment, moves=moves)
+        yield from (events.SecurityChanged(event=one) for one in self.security.snapshot())
         yield from self._answers.by_request.values()
         yield events.CountersRestored(
             version=self.version,

@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from goqueue.base.errors import ReassignmentNotFoundError
 from goqueue.base.ids import (
     DirectoryId,
     LeaderEpoch,
@@ -189,3 +190,11 @@ def place_of(replicas: Replicas, node: NodeId | None) -> int:
 def first_of(bits: int) -> int:
     """Return the place of the first replica whose bit is set, or NONE."""
     return (bits & -bits).bit_length() - 1
+
+
+def reassignment_number(name: str) -> int:
+    """Return the number in the id of a reassignment, or raise."""
+    number = name.removeprefix("reassign-")
+    if not (number.isascii() and number.isdigit() and len(number) <= len(str(2**62))):
+        raise ReassignmentNotFoundError("an id looks like reassign-1")
+    return int(number)

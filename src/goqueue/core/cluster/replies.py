@@ -4,6 +4,8 @@ import msgspec
 
 from goqueue.base.ids import LeaderEpoch, NodeEpoch, NodeId, PartitionEpoch, TopicId
 from goqueue.core.cluster.states import NodeStatus
+from goqueue.core.security.keys import KeyRecord
+from goqueue.core.security.rule import Rule
 
 OK = "ok"
 """The outcome of a change that was made, or had been made before."""
@@ -67,4 +69,11 @@ class ReassignmentReply(msgspec.Struct, frozen=True, tag="reassign", array_like=
     """Moves that could not be taken back, because only the new replicas have everything."""
 
 
-Reply = Done | NodeReply | TopicReply | PartsReply | IdsReply | ReassignmentReply
+class SecurityDone(msgspec.Struct, frozen=True, tag="security", array_like=True, kw_only=True):
+    """The key or the access rule that a change was about, as it is now."""
+
+    key: KeyRecord | None = None
+    rule: Rule | None = None
+
+
+Reply = Done | NodeReply | TopicReply | PartsReply | IdsReply | ReassignmentReply | SecurityDone

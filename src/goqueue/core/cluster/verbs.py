@@ -15,6 +15,7 @@ from goqueue.core.cluster import (
     partition_verbs,
     reassignment,
     retirement,
+    security_verbs,
     topic_verbs,
 )
 from goqueue.core.cluster.commands import Command, Proposal
@@ -50,6 +51,7 @@ VERBS: Final[Mapping[type[Command], Verb]] = {
     commands.PauseReassignment: reassignment.pause,
     commands.ResumeReassignment: reassignment.resume,
     commands.CancelReassignment: reassignment.cancel,
+    commands.ChangeSecurity: security_verbs.change,
 }
 
 

@@ -19,9 +19,10 @@ class Naming(Enum):
     OPEN = "for everybody, without a credential"
     KNOWN = "for everybody who was authenticated"
     WHOLE = "about the cluster as a whole"
-    NAMED = "refused without a name"
+    NAMED = "always named; the gate is asked again when the body of a request has been read"
     FOUND = "without a name until the request has led to one"
     LISTED = "about all of a kind; what the caller may not see is left out"
+    REGISTRY = "without a name about the registry of schemas as a whole"
     SOME = "about none in particular"
 
 
@@ -36,12 +37,13 @@ _NAMING: Final[dict[Naming, tuple[Deed, ...]]] = {
         Deed.READ_METRICS, Deed.CONFIGURE_REGISTRY, Deed.DESCRIBE_REGISTRY, Deed.DESCRIBE_TRACING,
         Deed.MAKE_KEY, Deed.LIST_KEYS, Deed.ROTATE_KEY, Deed.REVOKE_KEY,
         Deed.ADD_ACL, Deed.LIST_ACLS, Deed.REMOVE_ACL, Deed.TEST_ACL,
+        Deed.DESCRIBE_MOVES, Deed.START_MOVES,
     ),
     Naming.FOUND: (
         Deed.SETTLE, Deed.TX_BEGIN, Deed.TX_ADD_PARTITION, Deed.TX_HOLD, Deed.TX_OFFSETS,
         Deed.TX_DETACH, Deed.TX_ADOPT, Deed.TX_END, Deed.TX_HEARTBEAT, Deed.DESCRIBE_SCHEMA,
-        Deed.CONFIGURE_SUBJECT,
     ),
+    Naming.REGISTRY: (Deed.CONFIGURE_SUBJECT,),
     Naming.LISTED: (
         Deed.LIST_TOPICS, Deed.SUM_UP_TOPICS, Deed.LIST_GROUPS, Deed.TX_LIST, Deed.LIST_DLQ,
         Deed.LIST_SCHEDULES, Deed.LIST_SUBJECTS, Deed.SEARCH_TRACES, Deed.TAIL_TRACES,
@@ -50,7 +52,7 @@ _NAMING: Final[dict[Naming, tuple[Deed, ...]]] = {
     Naming.SOME: (Deed.INIT_PRODUCER,),
     Naming.NAMED: (
         Deed.CREATE_TOPIC, Deed.DELETE_TOPIC, Deed.CONFIGURE_TOPIC, Deed.COMPACT_TOPIC,
-        Deed.DESCRIBE_TOPIC, Deed.FIND_OFFSETS, Deed.PUBLISH, Deed.FETCH,
+        Deed.DESCRIBE_TOPIC, Deed.FIND_OFFSETS, Deed.PUBLISH, Deed.FETCH, Deed.ADD_PARTITIONS,
         Deed.LIST_DELAYED, Deed.FIND_DELAYED, Deed.CANCEL_DELAYED, Deed.RESCHEDULE_DELAYED,
         Deed.CREATE_SCHEDULE, Deed.DESCRIBE_SCHEDULE, Deed.PAUSE_SCHEDULE, Deed.RESUME_SCHEDULE,
         Deed.TRIGGER_SCHEDULE, Deed.DELETE_SCHEDULE,
@@ -83,8 +85,11 @@ REDRIVES: Final = frozenset(
 
 def needs_of(deed: Deed, names: tuple[str, ...]) -> tuple[Need, ...]:
     """Return everything a deed needs on the resources that the request names."""
-    if NAMING.get(deed) is Naming.WHOLE:
+    naming = NAMING.get(deed)
+    if naming is Naming.WHOLE:
         return (Need(deed.permission, deed.kind),)
+    if naming is Naming.REGISTRY and not names:
+        return (Need(deed.permission, ResourceKind.CLUSTER),)
     if deed not in LETTERS:
         return tuple(Need(deed.permission, deed.kind, name) for name in names)
     permissions = [deed.permission]

@@ -1,7 +1,7 @@
 """What a broker asks about its cluster: who leads what, and how topics are made on all nodes."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
 from goqueue.base.errors import InvalidConfigError, LeaderNotAvailableError, NodeFencedError
@@ -9,13 +9,18 @@ from goqueue.base.ids import NodeId, TopicName, TopicPartition
 from goqueue.core.cluster.commands import (
     AddPartitions,
     AllocateIds,
+    ChangeSecurity,
     Command,
     ConfigureTopic,
     CreateTopic,
     DeleteTopic,
     Setting,
 )
-from goqueue.core.cluster.replies import IdsReply, Reply
+from goqueue.core.cluster.events import Event, SecurityChanged
+from goqueue.core.cluster.replies import IdsReply, Reply, SecurityDone
+from goqueue.core.security.commands import Command as SecurityCommand
+from goqueue.core.security.directory import Directory
+from goqueue.core.security.directory import Reply as SecurityReply
 from goqueue.runtime.cluster.consensus import Consensus
 from goqueue.runtime.cluster.image_view import ImageView
 from goqueue.runtime.cluster.internal_topics import with_factor
@@ -160,6 +165,26 @@ class NodeTopology:
         """Remove a topic from all nodes; return when this node has removed it."""
         await self.propose(DeleteTopic(name=name))
         await self.topics.removed(TopicName(name))
+
+    @property
+    def security(self) -> Directory:
+        """The keys and access rules of the cluster, as far as this node knows them."""
+        return self.metadata.image.security
+
+    def watch_security(self, watcher: Callable[[], None]) -> None:
+        """Have a function called in each step in which they change."""
+
+        def watch(events: Sequence[Event] | None) -> None:
+            if events is None or any(isinstance(one, SecurityChanged) for one in events):
+                watcher()
+
+        self.metadata.watch(watch)
+
+    async def change_security(self, command: SecurityCommand) -> SecurityReply:
+        """Change them on all nodes; return when this node has them so, or raise."""
+        reply = await self.propose(ChangeSecurity(command=command))
+        assert isinstance(reply, SecurityDone), "the answer to a change"
+        return reply.key or reply.rule
 
     async def allocate_ids(self, kind: str, *, owner: int = 0, above: int = 0) -> IdBlock:
         """Return a block of ids that no other node gives out."""

@@ -5,7 +5,7 @@ its name. One timer wakes those that are due; each publishes in a task of its ow
 """
 
 import asyncio
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Final, NamedTuple
 
 from goqueue.base.errors import (
@@ -40,6 +40,7 @@ from goqueue.runtime.recurring.hosted_schedule import KEY_PREFIX, FindTopic, Hos
 SLEEP_MS_MAX: Final = SECOND_MS
 """The wall clock is looked at this often at least while there are schedules: it may be set."""
 
+Seen = Callable[[str], bool]
 log = get_logger("goqueue.schedules")
 
 
@@ -152,13 +153,14 @@ class Schedules:
         return self._view(self._find(name), SCHEDULE_TICKS_SHOWN)
 
     def page(
-        self, *, skip: int, limit: int, is_partial: bool = False
+        self, *, skip: int, limit: int, is_partial: bool = False, is_seen: Seen = bool
     ) -> tuple[list[ScheduleView], int]:
         """Return schedules by name, each with its next tick, and how many there are in all."""
         if not (is_partial or self._state.is_whole):
             raise NotCoordinatorError("not all schedules are loaded here; ask again")
-        names = sorted(self._hosted)[skip : skip + limit]
-        return [self._view(self._hosted[name], 1) for name in names], len(self._hosted)
+        names = sorted(filter(is_seen, self._hosted))
+        page = [self._hosted[name] for name in names[skip : skip + limit]]
+        return [self._view(one, 1) for one in page], len(names)
 
     def _view(self, hosted: HostedSchedule, count: int) -> ScheduleView:
         error = ""

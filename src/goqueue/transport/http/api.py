@@ -19,6 +19,7 @@ from goqueue.transport.http.reading import ReadingRoutes
 from goqueue.transport.http.reassignment import ReassignmentRoutes
 from goqueue.transport.http.schedules import ScheduleRoutes
 from goqueue.transport.http.schemas import SchemaRoutes
+from goqueue.transport.http.security import SecurityRoutes
 from goqueue.transport.http.taking import NextRoutes
 from goqueue.transport.http.topics import TopicRoutes
 from goqueue.transport.http.traces import TraceRoutes
@@ -47,6 +48,7 @@ def operations(service: Service) -> tuple[Operation, ...]:
         *TraceRoutes(service).operations(),
         *SchemaRoutes(service).operations(),
         *ConfluentRoutes(service).operations(),
+        *SecurityRoutes(service).operations(),
         *HealthRoutes(service).operations(),
     )
     return (*described, *PageRoutes(service, described).operations())

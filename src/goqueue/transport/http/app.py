@@ -12,6 +12,7 @@ from goqueue.service.gate import Gate
 from goqueue.service.service import Turns
 from goqueue.transport.http.call import BodyTimeoutError, Call
 from goqueue.transport.http.exchange import SEND_BYTES, DisconnectedError, Exchange
+from goqueue.transport.http.identity import Identities
 from goqueue.transport.http.operation import Done, Operation
 from goqueue.transport.http.origin import SAFE_METHODS, Hosts
 from goqueue.transport.http.reply import Response, error_reply, refusal
@@ -57,6 +58,7 @@ class App:
         """Everything there is, by its path."""
         self.gate = gate or Gate()
         """Decides about every request before its operation is called."""
+        self._identities = Identities(self.gate)
         self._hosts = hosts or Hosts()
         self._room = room or Room()
         self._turns = turns or Turns()
@@ -110,6 +112,7 @@ class App:
             share,
             turns=self._turns,
             timeout_seconds=self._timeout_seconds,
+            identities=self._identities,
         )
 
     async def answer(self, exchange: Exchange) -> None:
@@ -165,6 +168,7 @@ class Resource:
         parameter = self._names[call.method][0]
         names = () if parameter is None else (call.path[parameter],)
         try:
+            call.identify()
             call.grant = call.session.admit(operation.deed, names)
             return operation.begin(call, done)
         except GoQueueError as error:
@@ -188,6 +192,7 @@ class Resource:
         name = None if query is None else call.text(query)
         names = (call.path[parameter],) if parameter is not None else (name,) if name else ()
         try:
+            call.identify()
             call.grant = call.session.admit(operation.deed, names)
             return await operation.answer(call)
         except GoQueueError as error:

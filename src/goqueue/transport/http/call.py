@@ -14,6 +14,7 @@ from goqueue.base.units import parse_duration_ms
 from goqueue.service.gate import Session
 from goqueue.service.service import TURN_BYTES, Turns
 from goqueue.transport.http.exchange import Exchange
+from goqueue.transport.http.identity import Identities
 from goqueue.transport.http.origin import is_forged
 from goqueue.transport.http.room import ReadRoom, Share
 
@@ -36,18 +37,19 @@ class Call:
 
     __slots__ = (
         "_exchange",
+        "_identities",
         "_query",
         "_share",
         "_timeout_seconds",
-        "grant",
         "method",
         "name_in_body",
         "path",
+        "session",
         "turns",
     )
 
-    grant: Grant
-    """Proof that the caller may have it answered; set when the gate has admitted it."""
+    session: Session
+    """The caller, and what was granted; that of the connection until it is identified."""
 
     def __init__(
         self,
@@ -57,8 +59,11 @@ class Call:
         *,
         turns: Turns,
         timeout_seconds: float,
+        identities: Identities | None = None,
     ) -> None:
         self._exchange = exchange
+        self._identities = identities
+        self.session = exchange.session
         self._share = share
         self._timeout_seconds = timeout_seconds
         self._query: Mapping[str, str] | None = None
@@ -76,9 +81,23 @@ class Call:
         return self._exchange.headers.get(name)
 
     @property
-    def session(self) -> Session:
-        """The caller, and what was granted."""
-        return self._exchange.session
+    def grant(self) -> Grant:
+        """Proof that the caller may have it answered, as the gate has admitted it."""
+        grant = self._exchange.grant
+        assert grant is not None, "admitted"
+        return grant
+
+    @grant.setter
+    def grant(self, grant: Grant) -> None:
+        self._exchange.grant = grant
+
+    def identify(self) -> None:
+        """Find out who sends the request, or raise."""
+        if self._identities is not None:
+            exchange = self._exchange
+            self.session = exchange.session = self._identities.session(
+                exchange.headers, exchange.query, exchange.session
+            )
 
     @property
     def is_forged(self) -> bool:

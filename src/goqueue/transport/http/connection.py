@@ -6,7 +6,6 @@ and what cannot be parsed is answered with JSON like everything else.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
 from functools import partial
 from http import HTTPStatus
 from typing import Final
@@ -15,17 +14,18 @@ from urllib.parse import unquote
 import httptools
 
 from goqueue.base.caller import Transport, caller_at
-from goqueue.base.errors import WrongPortError
+from goqueue.base.errors import GoQueueError, WrongPortError
 from goqueue.base.started import Started
 from goqueue.base.units import KiB
 from goqueue.observability.events import LogEvent
 from goqueue.observability.logging import get_logger
 from goqueue.service.gate import Session
 from goqueue.transport.follow import follow
-from goqueue.transport.http.app import App
 from goqueue.transport.http.exchange import Exchange, Headers
+from goqueue.transport.http.hub import Hub
 from goqueue.transport.http.idle_alarm import IdleAlarm
-from goqueue.transport.http.reply import Response, refusal
+from goqueue.transport.http.reply import Response, error_reply, refusal
+from goqueue.transport.http.waits import refusal_of
 from goqueue.transport.unsent import keep_little_unsent
 from goqueue.wire.http.errors import HEAD_TOO_LARGE
 from goqueue.wire.wrong_port import http_port_text, is_native
@@ -71,33 +71,6 @@ class HeadTooLargeError(Exception):
     """The head or the trailers of a request are too large."""
 
 
-class Hub:
-    """What the connections of a listener share."""
-
-    def __init__(
-        self,
-        app: App,
-        *,
-        connections_max: int,
-        lost: Callable[[], None],
-        native: Callable[[], str] = str,
-    ) -> None:
-        self.app = app
-        self.native = native
-        """Returns where the native protocol is spoken, if it is."""
-        self.connections_max = connections_max
-        self.lost = lost
-        """Called when a connection is gone."""
-        self.connections: set[HttpConnection] = set()
-        self.tasks: set[asyncio.Future[None]] = set()
-        """Requests that are being answered and may be cancelled."""
-        self.date = b""
-        """The header with the time of now."""
-
-    def __repr__(self) -> str:
-        return f"<Hub of {len(self.connections)} connections>"
-
-
 class HttpConnection(asyncio.Protocol):
     """A connection that cannot hold the broker's memory or wait forever."""
 
@@ -122,6 +95,10 @@ class HttpConnection(asyncio.Protocol):
         """One that is to be answered now and came in the piece that is being parsed."""
         self._is_sending = False
         """Whether a reply has begun and not ended."""
+        self._task: asyncio.Future[None] | None = None
+        """What answers the request that is being answered, if that takes a while."""
+        self._ended: GoQueueError | None = None
+        """Why that is given up, where the caller may not have it any more."""
         self._queue: deque[Exchange] = deque()
         """Requests that came before those ahead of them were answered."""
         self._silent_bytes = 0
@@ -390,6 +367,7 @@ class HttpConnection(asyncio.Protocol):
             self._begin(exchange)
 
     def _track(self, under_way: asyncio.Future[None]) -> None:
+        self._task = under_way
         self._hub.tasks.add(under_way)
         under_way.add_done_callback(self._hub.tasks.discard)
 
@@ -401,9 +379,23 @@ class HttpConnection(asyncio.Protocol):
     async def _answer(self, exchange: Exchange) -> None:
         try:
             await self._hub.app.answer(exchange)
+        except asyncio.CancelledError:
+            if self._ended is None or self._transport.is_closing():
+                raise
+            error, self._ended = self._ended, None
+            await exchange.send(error_reply(error))
         except Exception:
             log.exception(LogEvent.REPLY_NOT_SENT)
             self.abort()
+
+    def rejudge(self) -> None:
+        """End the request that waits for something if it is permitted no more."""
+        running, task = self._running, self._task
+        if running is None or task is None or task.done() or self._is_sending:
+            return
+        self._ended = refusal_of(running)
+        if self._ended is not None:
+            task.cancel()
 
     def go_on(self, exchange: Exchange) -> None:
         """Let more of a request come."""

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Final, Protocol
 
+from goqueue.base.grant import Grant
 from goqueue.base.units import KiB
 from goqueue.service.gate import Session
 from goqueue.transport.http.reply import Response
@@ -65,6 +66,7 @@ class Exchange:
         "_link",
         "_news",
         "_pieces",
+        "grant",
         "headers",
         "is_answered",
         "is_gone",
@@ -74,11 +76,16 @@ class Exchange:
         "method",
         "path",
         "query",
+        "session",
         "size",
     )
 
     def __init__(self, link: Link, method: str, path: str, query: bytes, headers: Headers) -> None:
         self._link = link
+        self.session = link.session
+        """Who sends it, and what was granted."""
+        self.grant: Grant | None = None
+        """Proof that it may be answered; None until the gate has admitted it."""
         self.method = method
         self.path = path
         self.query = query
@@ -121,11 +128,6 @@ class Exchange:
     def _tell(self) -> None:
         if self._news is not None and not self._news.done():
             self._news.set_result(None)
-
-    @property
-    def session(self) -> Session:
-        """Who sends it, and what was granted."""
-        return self._link.session
 
     # What an operation asks for.
 

@@ -31,6 +31,7 @@ _TAGS: Final = {
     "traces": "What happened to messages, step by step.",
     "schemas": "The schema registry: what messages may look like.",
     "confluent": "The same registry at the paths of Confluent's clients.",
+    "security": "Who may do what: API keys, access rules.",
     "health": "Probes, sizes and metrics.",
     "pages": "This documentation.",
 }

@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from goqueue.base.errors import GoQueueError, TopicNotFoundError
+from goqueue.base.units import SECOND_MS
 from goqueue.wire.http.errors import ErrorReply, status_of
 
 JSON: Final = "application/json"
@@ -80,7 +81,12 @@ def raw_reply(
 def error_reply(error: GoQueueError, absent: str | None = None) -> Response:
     """Answer with an error of the broker; ``absent`` is said of a topic that does not exist."""
     text = absent if absent and isinstance(error, TopicNotFoundError) else error.message
-    headers = {"Retry-After": str(RETRY_AFTER_SECONDS)} if error.retryable else None
+    headers: dict[str, str] | None = None
+    if error.retryable:
+        seconds = -(-error.retry_after_ms // SECOND_MS)
+        headers = {"Retry-After": str(max(seconds, RETRY_AFTER_SECONDS))}
+    elif status_of(error) is HTTPStatus.UNAUTHORIZED:
+        headers = {"WWW-Authenticate": 'Bearer realm="goqueue"'}
     return refusal(status_of(error), text, code=error.code, headers=headers)
 
 

@@ -9,7 +9,8 @@ from goqueue.service.service import Service
 from goqueue.transport.door import Contexts, Door
 from goqueue.transport.http.api import operations
 from goqueue.transport.http.app import App
-from goqueue.transport.http.connection import HttpConnection, Hub
+from goqueue.transport.http.connection import HttpConnection
+from goqueue.transport.http.hub import Hub
 from goqueue.transport.http.origin import Hosts
 from goqueue.wire.wrong_port import tls_port_reply
 
@@ -39,6 +40,7 @@ class HttpServer:
             tls=tls,
             plain_reply=lambda first: tls_port_reply(first, self.address),
         )
+        service.gate.watch(self._rejudge)
         self._date_timer: asyncio.TimerHandle | None = None
         self._all_gone = asyncio.Event()
 
@@ -92,6 +94,11 @@ class HttpServer:
                 task.cancel()
             for connection in list(self._hub.connections):
                 connection.abort()
+
+    def _rejudge(self) -> None:
+        """Look at requests that wait again: who may do what has changed."""
+        for connection in list(self._hub.connections):
+            connection.rejudge()
 
     def _count_down(self) -> None:
         if not self._hub.connections:

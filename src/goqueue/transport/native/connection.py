@@ -32,9 +32,10 @@ from goqueue.transport.native.budget import ByteBudget, ReplyRoom
 from goqueue.transport.native.departure import Departure
 from goqueue.transport.native.dispatch import Dispatch
 from goqueue.transport.native.held_files import HeldFiles
+from goqueue.transport.native.waits import end_waits, packed
 from goqueue.transport.unsent import keep_little_unsent
 from goqueue.wire.calls import Call
-from goqueue.wire.packet import Buffer, Kind, Operation, Packet, PacketReader, encode_packet
+from goqueue.wire.packet import Buffer, Kind, Operation, Packet, PacketReader
 from goqueue.wire.wrong_port import is_http_request, native_port_reply
 
 HELLO_SECONDS_MAX: Final = 10.0
@@ -80,7 +81,7 @@ class Connection(asyncio.Protocol):
         self._departure = Departure(lambda: replies.is_crowded, self._not_taken)
         self._backlog: deque[Packet] = deque()
         self._files = HeldFiles()
-        self._tasks: dict[asyncio.Future[None], None] = {}
+        self._tasks: dict[asyncio.Future[None], Packet | None] = {}
         self._answered_later = 0
         """Publishes without a task whose sync is not over."""
         self._all_answered = asyncio.Event()
@@ -118,9 +119,8 @@ class Connection(asyncio.Protocol):
         self._arrival.set(HELLO_SECONDS_MAX)
         self._opened(self)
 
-    def connection_lost(self, exc: Exception | None) -> None:
+    def connection_lost(self, _exc: Exception | None) -> None:
         """Drop what was under way; a publish already appended stays appended."""
-        del exc
         self._transport = None
         self._arrival.stop()
         self._departure.stop()
@@ -189,6 +189,14 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
+    def rejudge(self) -> None:
+        """End what waits and is permitted no more; without a valid credential end everything."""
+        ended = self._session.end()
+        if ended is None:
+            end_waits(self._dispatch, self._session, self._tasks, self._write_error)
+        else:
+            self.refuse(ended)
+
     def refuse(self, error: GoQueueError) -> None:
         """Say why and end the connection: its stream cannot be trusted any more."""
         log.info(LogEvent.CONNECTION_REFUSED, peer=self._peer, code=error.code, error=error.message)
@@ -232,10 +240,10 @@ class Connection(asyncio.Protocol):
             if under_way is None:
                 self._requests.give_back(packet.size)
                 continue
-            self._track(under_way, packet.size)
+            self._track(under_way, packet.size, packet)
 
-    def _track(self, under_way: asyncio.Future[None], size: int) -> None:
-        self._tasks[under_way] = None
+    def _track(self, under_way: asyncio.Future[None], size: int, packet: Packet | None) -> None:
+        self._tasks[under_way] = packet
         under_way.add_done_callback(partial(self._finished, size))
 
     def _start_more_soon(self) -> None:
@@ -276,7 +284,7 @@ class Connection(asyncio.Protocol):
         if isinstance(outcome, Reply):
             self._reply(packet, outcome)
             if self._is_open and not self._writable.is_set():
-                self._track(asyncio.ensure_future(self._until_taken(room, outcome)), 0)
+                self._track(asyncio.ensure_future(self._until_taken(room, outcome)), 0, None)
                 return
         elif outcome is not None:
             self._write_error(packet, outcome)
@@ -423,15 +431,7 @@ class Connection(asyncio.Protocol):
         if not self._is_open:
             return
         assert self._transport is not None, "open"
-        self._transport.writelines(
-            encode_packet(
-                operation=operation,
-                kind=kind,
-                correlation=correlation,
-                header=header,
-                payload=payload,
-            )
-        )
+        self._transport.writelines(packed(operation, correlation, kind, header, payload))
         self._departure.written()
 
     # Pace.

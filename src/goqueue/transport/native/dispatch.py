@@ -16,6 +16,10 @@ from goqueue.service.verb import Later, Reply, RequestContext, deeds_of
 from goqueue.wire import calls
 from goqueue.wire.complaint import HEADER_FAULTS, complaint
 from goqueue.wire.packet import Buffer, Operation
+from goqueue.wire.security_calls import Auth
+
+_CREDENTIALS: Final = frozenset({calls.Hello, Auth})
+"""Headers that bring a credential."""
 
 _decode_produce: Final = msgspec.msgpack.Decoder(calls.Produce).decode
 
@@ -63,6 +67,8 @@ class Dispatch:
         if served is None:
             raise UnsupportedError(f"operation {operation} is not known to {server_name()}")
         call, grant = _admit(served, session, operation, header)
+        if served.kind in _CREDENTIALS:
+            grant = _authenticate(session, served.deed, call)
         asked = (grant, call, context) if served.has_context else (grant, call)
         try:
             reply = await served.serve(*asked)
@@ -72,6 +78,10 @@ class Dispatch:
                 raise
             reply = await served.serve(*asked)
         return reply if isinstance(reply, Reply | Later) else Reply(reply)
+
+    def judge(self, session: Session, operation: int, header: Buffer) -> None:
+        """Raise if a request that was admitted before would not be any more."""
+        _admit(self._operations[operation], session, operation, header)
 
     def begin_produce(
         self,
@@ -87,6 +97,21 @@ class Dispatch:
             return False
         grant = session.admit(Deed.PUBLISH, (call.topic,))
         return self._service.publishing.begin_produce(grant, call, payload, done)
+
+
+def _authenticate(session: Session, deed: Deed, call: calls.Hello | Auth) -> Grant:
+    """Take the identity that a credential proves; without one only where none is asked for."""
+    if call.mechanism:
+        raise UnsupportedError(f"the mechanism {call.mechanism!a} is not known here")
+    shown = bytes(call.credential).decode("utf-8", "surrogateescape")
+    if isinstance(call, calls.Hello) and call.api_key is not None:
+        if shown:
+            raise InvalidRequestError("hello: api_key and credential exclude one another")
+        shown = call.api_key
+        session.authenticate(shown)
+    elif shown or session.is_guarded:
+        session.authenticate(shown)
+    return session.admit(deed)
 
 
 def _served(operation: Operation, verb: Callable[..., Any]) -> _Served:
@@ -115,6 +140,7 @@ def verbs_of_operations(service: Service) -> Mapping[Operation, Callable[..., An
     delayed, schemas, dlq, traces = service.delayed, service.schemas, service.dlq, service.traces
     return {
         **_verbs_of_schedules(service),
+        **_verbs_of_credentials(service),
         Operation.METADATA: service.cluster.metadata,
         Operation.FIND_COORDINATOR: service.cluster.find_coordinator,
         Operation.HELLO: service.status.hello,
@@ -189,4 +215,20 @@ def _verbs_of_schedules(service: Service) -> Mapping[Operation, Callable[..., An
         Operation.RESUME_SCHEDULE: schedules.resume,
         Operation.TRIGGER_SCHEDULE: schedules.trigger,
         Operation.DELETE_SCHEDULE: schedules.delete,
+    }
+
+
+def _verbs_of_credentials(service: Service) -> Mapping[Operation, Callable[..., Any]]:
+    credentials = service.credentials
+    return {
+        Operation.AUTH: credentials.authenticate,
+        Operation.WHOAMI: credentials.whoami,
+        Operation.MAKE_KEY: credentials.make_key,
+        Operation.LIST_KEYS: credentials.list_keys,
+        Operation.ROTATE_KEY: credentials.rotate_key,
+        Operation.REVOKE_KEY: credentials.revoke_key,
+        Operation.ADD_ACL: credentials.add_acl,
+        Operation.LIST_ACLS: credentials.list_acls,
+        Operation.REMOVE_ACL: credentials.remove_acl,
+        Operation.TEST_ACL: credentials.test_acl,
     }

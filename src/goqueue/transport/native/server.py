@@ -33,6 +33,7 @@ class NativeServer:
         self._door = Door(
             self._accept, tls=tls, plain_reply=lambda first: tls_port_reply(first, http())
         )
+        service.gate.watch(self._rejudge)
 
     @property
     def address(self) -> str:
@@ -76,6 +77,11 @@ class NativeServer:
             closed=self._closed,
             http=self._http,
         )
+
+    def _rejudge(self) -> None:
+        """Look at requests that wait again: who may do what has changed."""
+        for connection in list(self._connections):
+            connection.rejudge()
 
     def _opened(self, connection: Connection) -> None:
         if len(self._connections) >= self._service.config.connections_max:

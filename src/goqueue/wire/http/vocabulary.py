@@ -52,6 +52,8 @@ PATH_PARAMETERS: Final[dict[str, Json]] = {
     "offset": _number("Offset of the message in its partition."),
     "producer_id": _number("Number of the producer."),
     "id": _number("Number of the schema, or of the redrive.", least=1),
+    "key_id": _name(NAME_CHARACTERS_MAX, "Id of the API key."),
+    "acl_id": _number("Number of the access rule.", least=1),
     "version": {
         "schema": {
             "anyOf": [{"type": "integer", "format": INT32, "minimum": 1}, _one_of(["latest"])]
@@ -69,7 +71,8 @@ PATH_PARAMETERS: Final[dict[str, Json]] = {
 }
 
 _MOMENTS: Final = (
-    "created_at", "deliverAt", "deliver_at", "dlq_time", "end_time", "ended_at", "error_at",
+    "created_at", "expires_at", "last_used_at", "rotated_at", "old_key_valid_until",
+    "deliverAt", "deliver_at", "dlq_time", "end_time", "ended_at", "error_at",
     "first_delivery", "joined_at", "last_delivery", "last_heartbeat", "last_rebalance_at",
     "last_tick", "new_deadline",
     "next_visible_at", "oldest", "original_timestamp", "revocation_deadline", "start_time",
