@@ -332,10 +332,10 @@ class NativeLink:
             server_hostname=None if tls is None else tls.name_for(self._host),
         )
         try:
-            if tls is None:
+            if tls is None and self._dial.api_key is not None:
                 peer, own = (transport.get_extra_info(name) for name in ("peername", "sockname"))
                 self._dial.check_secrecy(peer[0], own[0])
-            else:
+            elif tls is not None:
                 shown = transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
                 tls.check(shown, where)
         except BaseException:
