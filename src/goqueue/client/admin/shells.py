@@ -9,6 +9,7 @@ from goqueue.client.admin.dlq import AsyncDlq
 from goqueue.client.admin.groups import AsyncGroups
 from goqueue.client.admin.schedules import AsyncSchedules
 from goqueue.client.admin.schemas import AsyncSchemas
+from goqueue.client.admin.security import AsyncSecurity
 from goqueue.client.admin.topics import AsyncTopics
 from goqueue.client.admin.traces import AsyncTraces
 from goqueue.client.admin.transactions import AsyncTransactions
@@ -25,6 +26,7 @@ class AsyncAdmin(
     AsyncDlq,
     AsyncTransactions,
     AsyncTraces,
+    AsyncSecurity,
 ):
     """Every administration call."""
 
@@ -106,3 +108,13 @@ class Admin(BlockingCalls):
     search_traces = blocking(AsyncTraces.search_traces)
     tail_traces = blocking(AsyncTraces.tail_traces)
     trace_stats = blocking(AsyncTraces.trace_stats)
+
+    whoami = blocking(AsyncSecurity.whoami)
+    make_key = blocking(AsyncSecurity.make_key)
+    list_keys = blocking(AsyncSecurity.list_keys)
+    rotate_key = blocking(AsyncSecurity.rotate_key)
+    revoke_key = blocking(AsyncSecurity.revoke_key)
+    add_acl = blocking(AsyncSecurity.add_acl)
+    list_acls = blocking(AsyncSecurity.list_acls)
+    remove_acl = blocking(AsyncSecurity.remove_acl)
+    explain_access = blocking(AsyncSecurity.explain_access)
