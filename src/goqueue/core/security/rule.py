@@ -6,6 +6,7 @@ Shape: codec. What comes from outside is checked here, once, and kept as it is.
 import re
 from collections.abc import Callable, Sequence
 from fnmatch import translate
+from functools import lru_cache
 from ipaddress import ip_address, ip_network
 from typing import Final
 
@@ -13,7 +14,7 @@ import msgspec
 
 from goqueue.base.deeds import Permission
 from goqueue.base.errors import InvalidRequestError
-from goqueue.base.security_limits import KEY_HOSTS_MAX, TEXT_CHARACTERS_MAX
+from goqueue.base.security_limits import ACLS_MAX, KEY_HOSTS_MAX, TEXT_CHARACTERS_MAX
 from goqueue.core.security.need import ALL, ANY, Need, read_kind, read_permission
 
 _PRINTABLE: Final = re.compile(r"[!-~]+", re.ASCII)
@@ -50,6 +51,7 @@ class Matcher:
         self.matches = matcher(text)
 
 
+@lru_cache(maxsize=2 * ACLS_MAX)
 def matcher(pattern: str) -> Callable[[str], object]:
     """Return a function that tells if a name fits a pattern; it takes no more than linear time."""
     if pattern == ANY:
