@@ -97,6 +97,7 @@ WORKLOAD: list[Step] = [
     publish("orders", 1, values("other", 2), "a"),
     publish("orders", 0, values("b", 6, 300), "b"),
     publish("orders", 0, values("roll", 4, 700), "a"),
+    configure("orders", retention_bytes=8_000),
     configure("orders", retention_bytes=9_000),
     create("temp", segment_bytes=5_000),
     publish("temp", 0, values("temp", 2), "c"),
