@@ -262,8 +262,9 @@ class Quorum:
 
     def _tick(self) -> None:
         """Let time pass in ticks. After a stall of the loop it is one tick, not many."""
-        loop = asyncio.get_running_loop()
-        self._ticker = loop.call_later(self._config.tick_ms / 1_000, self._tick)
+        self._ticker = asyncio.get_running_loop().call_later(
+            self._config.tick_ms / 1_000, self._tick
+        )
         if self.failure is None:
             self._raft.tick()
             self._wake.set()
@@ -295,13 +296,11 @@ class Quorum:
             self.failed.set()
 
     async def _carry_out(self, effects: Effects) -> None:
-        for message in effects.messages:
-            self._post(message)
+        self._post(effects.messages)
         if effects.must_persist:
             await self._persist(effects)
         self._raft.persisted(effects)
-        for message in effects.replies:
-            self._post(message)
+        self._post(effects.replies)
         if effects.snapshot is not None:
             self._machine.restore(effects.snapshot.data)
             self._proposals.passed(effects.snapshot.index)
@@ -319,8 +318,9 @@ class Quorum:
             if waiting is not None and not waiting.done():
                 waiting.set_result(read.index)
 
-    def _post(self, message: RaftMessage) -> None:
-        self._send(message.to, encode_message(message))
+    def _post(self, messages: Sequence[RaftMessage]) -> None:
+        for message in messages:
+            self._send(message.to, encode_message(message))
 
     def _apply(self, entry: Entry) -> None:
         is_data = entry.kind is EntryKind.DATA
@@ -336,12 +336,11 @@ class Quorum:
 
     async def _persist(self, effects: Effects) -> None:
         """Make a vote, entries or a snapshot durable. A full disk is waited for."""
-        loop = asyncio.get_running_loop()
         while True:
             if self._is_stopping:
                 raise ClosedError("the quorum is stopping")
             try:
-                await loop.run_in_executor(None, self._write, effects)
+                await asyncio.to_thread(self._write, effects)
             except (DiskFullError, OverloadedError) as error:
                 log.warning(LogEvent.QUORUM_WAITS, peer=self._config.peer, error=error.message)
                 await asyncio.sleep(self._config.tick_ms / 1_000)
@@ -381,8 +380,7 @@ class Quorum:
             entries=list(raft.log.entries),
         )
         try:
-            loop = asyncio.get_running_loop()
-            await loop.run_in_executor(None, self._store.save_snapshot, state)
+            await asyncio.to_thread(self._store.save_snapshot, state)
         except (DiskFullError, OverloadedError) as error:
             log.warning(LogEvent.QUORUM_WAITS, peer=self._config.peer, error=error.message)
         self._compact_bytes = max(self._config.compact_bytes, 2 * self._store.size_bytes)
