@@ -262,9 +262,8 @@ class Quorum:
 
     def _tick(self) -> None:
         """Let time pass in ticks. After a stall of the loop it is one tick, not many."""
-        self._ticker = asyncio.get_running_loop().call_later(
-            self._config.tick_ms / 1_000, self._tick
-        )
+        loop = asyncio.get_running_loop()
+        self._ticker = loop.call_later(self._config.tick_ms / 1_000, self._tick)
         if self.failure is None:
             self._raft.tick()
             self._wake.set()
@@ -336,9 +335,7 @@ class Quorum:
 
     async def _persist(self, effects: Effects) -> None:
         """Make a vote, entries or a snapshot durable. A full disk is waited for."""
-        while True:
-            if self._is_stopping:
-                raise ClosedError("the quorum is stopping")
+        while not self._is_stopping:
             try:
                 await asyncio.to_thread(self._write, effects)
             except (DiskFullError, OverloadedError) as error:
@@ -346,6 +343,7 @@ class Quorum:
                 await asyncio.sleep(self._config.tick_ms / 1_000)
             else:
                 return
+        raise ClosedError("the quorum is stopping")
 
     def _write(self, effects: Effects) -> None:
         assert effects.hard_state is not None, "there is something to write"
