@@ -5,6 +5,8 @@ from enum import StrEnum
 from typing import Final
 
 ANONYMOUS: Final = "anonymous"
+BY_CERTIFICATE: Final = "cert:"
+"""What the name of a caller begins with that is known by its certificate."""
 
 
 class Transport(StrEnum):
@@ -34,6 +36,11 @@ class Caller:
     """Steady time after which no answer is awaited; None where the caller named none."""
     connection: int = 0
     """The number of a connection whose end is reported; 0 where there is none."""
+
+    @property
+    def is_by_certificate(self) -> bool:
+        """Return True if the caller is known by the certificate of its connection only."""
+        return self.credential.startswith(BY_CERTIFICATE)
 
 
 EMBEDDED: Final = Caller(transport=Transport.EMBEDDED, peer="", principal="embedded")

@@ -29,6 +29,8 @@ from goqueue.storage.disk import Disk, write_atomically
 SECURITY_PATH: Final = "meta/security.journal"
 BOOTSTRAP_PATH: Final = "meta/bootstrap.key"
 KEY: Final = "security"
+NOTED_ENDS_MAX: Final = 10_000
+"""Ends of certificates and tokens that are noted one by one."""
 BOOTSTRAP_BYTES_MAX: Final = 1_000
 
 log = get_logger("goqueue.security")
@@ -67,6 +69,10 @@ class Security:
         self._watchers: list[Callable[[], None]] = []
         self._alarm: asyncio.TimerHandle | None = None
         self._next_end_ms = 0
+        self._noted_ends: set[int] = set()
+        """When credentials end that no directory knows."""
+        self._crowded_until_ms = 0
+        """Until then there are more of them than are noted, so all are judged at every look."""
         self._uses: dict[str, int] = {}
         self._noted_ms = 0
         self._noting: asyncio.Task[None] | None = None
@@ -148,10 +154,17 @@ class Security:
 
     def note_end(self, end_ms: int) -> None:
         """Notice it when a credential ends that no directory knows."""
+        if len(self._noted_ends) < NOTED_ENDS_MAX:
+            self._noted_ends.add(end_ms)
+        else:
+            self._crowded_until_ms = max(self._crowded_until_ms, end_ms)
         self._next_end_ms = min(self._next_end_ms or end_ms, end_ms)
 
     def _changed(self) -> None:
-        self._next_end_ms = self.directory.next_end_ms(self.now_ms())
+        now_ms = self.now_ms()
+        self._noted_ends = {end for end in self._noted_ends if end > now_ms}
+        ends = (self.directory.next_end_ms(now_ms), *self._noted_ends)
+        self._next_end_ms = min(filter(None, ends), default=0)
         if self.bootstrap_digest and self.directory.has_admin(self.now_ms()):
             self.bootstrap_digest = b""
             self._disk.remove(BOOTSTRAP_PATH)
@@ -186,7 +199,8 @@ class Security:
     def _look(self) -> None:
         """Notice secrets that ended since the last look, and write down uses."""
         self._set_alarm()
-        if self._next_end_ms and self.now_ms() >= self._next_end_ms:
+        now_ms = self.now_ms()
+        if now_ms < self._crowded_until_ms or 0 < self._next_end_ms <= now_ms:
             self._changed()
         is_due = self._clock.monotonic_ms() - self._noted_ms >= USED_MS
         if is_due and self._uses and self._noting is None:

@@ -109,6 +109,8 @@ class Gate:
 
     def open(self, caller: Caller) -> "Session":
         """Return the session of a new connection."""
+        if self.guard is not None and caller.expires_ms:
+            self.guard.note_end(caller.expires_ms)
         return Session(self, caller)
 
 
@@ -137,7 +139,8 @@ class Session:
             # Silently ignored, it would promise a protection that is not there.
             raise UnsupportedError("api keys are not checked by this broker; connect without one")
         known = guard.authenticate(shown, self.caller)
-        if self.caller.principal not in (ANONYMOUS, known.principal):
+        is_free = self.caller.is_by_certificate or self.caller.principal == ANONYMOUS
+        if not is_free and self.caller.principal != known.principal:
             raise ForbiddenError("a connection stays with the principal that it was opened by")
         self.caller = known
         self._grants.clear()

@@ -76,6 +76,10 @@ class Guard:
         """Have a function called whenever something may be decided otherwise than before."""
         self._security.watch(watcher)
 
+    def note_end(self, end_ms: int) -> None:
+        """Notice it when a credential ends that only its connection knows: a certificate."""
+        self._security.note_end(end_ms)
+
     # Authentication.
 
     def authenticate(self, shown: str, caller: Caller) -> Caller:
@@ -108,7 +112,7 @@ class Guard:
         key = self._security.directory.find(digest)
         if is_root or is_bootstrap:
             name = ROOT if is_root else BOOTSTRAP
-            return replace(caller, principal=name, credential=name)
+            return replace(caller, principal=name, credential=name, expires_ms=0)
         if key is not None:
             return self._by_key(key, digest, caller)
         for verifier in self.verifiers:
@@ -132,7 +136,11 @@ class Guard:
         self._security.used(key.id)
         mark = digest.hex()[:MARK_DIGITS]
         return replace(
-            caller, principal=key.id, tenant=key.terms.tenant, credential=f"{key.id}:{mark}"
+            caller,
+            principal=key.id,
+            tenant=key.terms.tenant,
+            credential=f"{key.id}:{mark}",
+            expires_ms=0,
         )
 
     def check(self, caller: Caller) -> None:

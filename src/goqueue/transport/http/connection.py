@@ -13,13 +13,14 @@ from urllib.parse import unquote
 
 import httptools
 
-from goqueue.base.caller import Transport, caller_at
+from goqueue.base.caller import Transport
 from goqueue.base.errors import GoQueueError, WrongPortError
 from goqueue.base.started import Started
 from goqueue.base.units import KiB
 from goqueue.observability.events import LogEvent
 from goqueue.observability.logging import get_logger
 from goqueue.service.gate import Session
+from goqueue.transport.certificate import caller_of
 from goqueue.transport.follow import follow
 from goqueue.transport.http.exchange import Exchange, Headers
 from goqueue.transport.http.hub import Hub
@@ -138,8 +139,7 @@ class HttpConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin, unless there are too many already."""
         self._transport = transport
-        peer = transport.get_extra_info("peername")
-        self._session = self._hub.app.gate.open(caller_at(Transport.HTTP, peer))
+        self._session = self._hub.app.gate.open(caller_of(transport, Transport.HTTP))
         # What the system does not take at once is known, and no more work is done until it has.
         # By TLS nothing waiting is at the limit of nothing already.
         is_tls = transport.get_extra_info("ssl_object") is not None

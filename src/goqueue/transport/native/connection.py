@@ -26,6 +26,7 @@ from goqueue.observability.events import LogEvent
 from goqueue.observability.logging import get_logger
 from goqueue.service.service import Service
 from goqueue.service.verb import NO_REPLY, Later, Reply, RequestContext, failure_of
+from goqueue.transport.certificate import caller_of
 from goqueue.transport.native.alarm import Alarm
 from goqueue.transport.native.at_once import Outcome, begin_at_once
 from goqueue.transport.native.budget import ByteBudget, ReplyRoom
@@ -105,7 +106,6 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Wait for hello."""
-        # uvloop's transport is one by shape, not by inheritance.
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=CONNECTION_WRITE_BYTES_MAX)
         keep_little_unsent(transport)
@@ -113,7 +113,7 @@ class Connection(asyncio.Protocol):
         transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         peer, own = (transport.get_extra_info(name) for name in ("peername", "sockname"))
         self._peer = str(peer)
-        self._session = self._service.connect(caller_at(Transport.NATIVE, peer))
+        self._session = self._service.connect(caller_of(transport, Transport.NATIVE))
         # Only what runs on this machine can have the same address as the broker.
         self._is_local = bool(peer and own and peer[0] == own[0])
         self._arrival.set(HELLO_SECONDS_MAX)

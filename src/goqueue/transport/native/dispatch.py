@@ -109,7 +109,7 @@ def _authenticate(session: Session, deed: Deed, call: calls.Hello | Auth) -> Gra
             raise InvalidRequestError("hello: api_key and credential exclude one another")
         shown = call.api_key
         session.authenticate(shown)
-    elif shown or session.is_guarded:
+    elif shown or (session.is_guarded and not session.caller.is_by_certificate):
         session.authenticate(shown)
     return session.admit(deed)
 
