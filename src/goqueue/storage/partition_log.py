@@ -252,6 +252,8 @@ class PartitionLog(LogSegments):
             segment.remove()
         if count:
             del self._segments[:count]
+            # What is gone is not damaged any more, and nothing is there to be repaired.
+            self.recovery.mended(Gap(Offset(0), self.start_offset))
             self._disk.sync_directory(self._directory)
             self.counters.segments_deleted += count
 

@@ -179,6 +179,33 @@ def test_what_no_replica_has_is_a_gap_and_followers_go_on_behind_it() -> None:
     run_cluster(scenario)
 
 
+def test_what_retention_has_removed_is_looked_for_no_more() -> None:
+    """Nothing is left to be repaired; snapshots that waited for it are made again."""
+
+    async def scenario(cluster: SimCluster) -> None:
+        leader = await whole(cluster)
+        values = await published(cluster)
+        for node in cluster.nodes.values():
+            hurt(cluster, node, 2)
+        leader.kill()
+        leader.begin()
+        await cluster.until(cluster.is_whole)
+        partition = cluster.partition(leader, "orders")
+        await cluster.until(lambda: bool(partition.log.recovery.gaps))
+        partition.snapshots.unknown = tuple(partition.log.recovery.gaps)
+        await leader.run(partition.roll())
+        await publish_once(cluster, b"next")
+        await leader.run(partition.roll())
+        assert partition.log.trim(Offset(len(values))) == 1
+        partition.note_trimmed()
+        assert (partition.log.recovery.gaps, partition.snapshots.unknown) == ([], ())
+        segments = len(partition.log.segments)
+        await cluster.advance_ms(5_000)
+        assert len(partition.log.segments) == segments
+
+    run_cluster(scenario)
+
+
 def test_a_reader_asks_again_while_a_replica_in_sync_cannot_be_reached() -> None:
     """A gap is told only where every replica that must have the message was asked."""
 

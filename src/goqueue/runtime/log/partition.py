@@ -347,6 +347,7 @@ class Partition:
 
     def note_trimmed(self) -> None:
         """Forget what was removed from the start of the log."""
+        self.snapshots.trim(self.log.start_offset)
         self.queue.trim(self.log.start_offset)
         self.leadership.trimmed()
 

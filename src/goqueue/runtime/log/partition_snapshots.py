@@ -128,6 +128,10 @@ class PartitionSnapshots:
         self.unknown = left
         return was_unknown
 
+    def trim(self, start_offset: Offset) -> None:
+        """Take note that everything before an offset was removed, and its damage with it."""
+        self.unknown = tuple(gap for gap in self.unknown if gap.end_offset > start_offset)
+
     def drop_held(self) -> None:
         """Forget snapshots that wait until they are committed: they are out of date."""
         self._held = None
