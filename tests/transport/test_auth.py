@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import threading
 from pathlib import Path
 from typing import Any
@@ -163,6 +164,41 @@ def test_guessing_is_slowed_and_those_who_are_known_go_on(tmp_path: Path) -> Non
         assert int(guesses[-1].headers["Retry-After"]) >= 1
         assert guesses[0].headers["WWW-Authenticate"].startswith("Bearer")
         assert server.client.get("/topics", headers=headers).status_code == 200
+
+
+def test_a_reference_is_no_way_to_a_schema_one_may_not_read(tmp_path: Path) -> None:
+    """Neither to its fields, by what does not fit, nor to whether it is there."""
+    with Keyed(tmp_path / "data", **AUTH) as server:
+        post = server.client.post
+        _, headers = server.make("consumer", scopes=["subject:mine", "topic:mine"])
+        secret = record("S", {"name": "pin", "type": "int"})
+        mine = record("M", {"name": "s", "type": record("S", {"name": "pin", "type": "string"})})
+        for subject, text in (("secrets", secret), ("mine", mine)):
+            made = post(
+                f"/subjects/{subject}/versions", json={"schema": json.dumps(text)}, headers=ADMIN
+            )
+            assert made.status_code == 200, made.text
+        text = json.dumps(record("M", {"name": "s", "type": "S"}))
+
+        def ask(path: str, subject: str) -> tuple[int, str]:
+            named = [{"name": "S", "subject": subject, "version": 1}]
+            body = {"schema": text, "references": named}
+            refused = post(path, params={"verbose": "true"}, json=body, headers=headers)
+            assert "pin" not in refused.text
+            return refused.status_code, refused.text.replace(subject, "it")
+
+        for path in (
+            "/compatibility/subjects/mine/versions",
+            "/compatibility/subjects/mine/versions/latest",
+            "/subjects/mine",
+        ):
+            there, absent = ask(path, "secrets"), ask(path, "nothing")
+            assert there == absent
+            assert there[0] == 403
+
+
+def record(name: str, *fields: object) -> dict[str, object]:
+    return {"type": "record", "name": name, "fields": list(fields)}
 
 
 @pytest.mark.parametrize("change", ["revoke", "deny"])

@@ -73,10 +73,13 @@ class Schemas:
             found = self._subjects(caller, with_deleted=call.with_deleted)
         return said.SubjectList([self._state(one, with_deleted=call.with_deleted) for one in found])
 
-    @verb(Deed.CHECK_SCHEMA)
-    async def check(self, call: said.CheckSchema, context: RequestContext) -> said.SchemaVerdict:
+    @caller_verb(Deed.CHECK_SCHEMA)
+    async def check(
+        self, caller: Caller, call: said.CheckSchema, context: RequestContext
+    ) -> said.SchemaVerdict:
         """Return True if a schema could be the next version, and why not."""
         schema = _schema(call.type, call.references, context)
+        self._check_references(caller, schema)
         if call.version:
             found = self._registry.check(call.subject, call.version, schema)
         else:
@@ -146,9 +149,12 @@ class Schemas:
         self._found(caller, schema_id)
         return self._places(caller, schema_id, with_deleted=with_deleted)
 
-    @verb(Deed.DESCRIBE_SCHEMA)
-    async def lookup(self, subject: str, schema: Schema, *, with_deleted: bool = False) -> Stored:
+    @caller_verb(Deed.DESCRIBE_SCHEMA)
+    async def lookup(
+        self, caller: Caller, subject: str, schema: Schema, *, with_deleted: bool = False
+    ) -> Stored:
         """Return the version of a subject that says the same as a schema."""
+        self._check_references(caller, schema)
         await self._schemas.settled()
         return self._registry.lookup(subject, schema, with_deleted=with_deleted)
 
@@ -178,14 +184,18 @@ class Schemas:
         await self._schemas.settled()
         return [one.name for one in self._subjects(caller, with_deleted=with_deleted)]
 
-    @verb(Deed.CHECK_SCHEMA)
-    def compare(self, subject: str, version: int | None, schema: Schema) -> list[str]:
+    @caller_verb(Deed.CHECK_SCHEMA)
+    def compare(
+        self, caller: Caller, subject: str, version: int | None, schema: Schema
+    ) -> list[str]:
         """Return where a schema is not compatible with one version."""
+        self._check_references(caller, schema)
         return self._registry.check(subject, version, schema)
 
-    @verb(Deed.CHECK_SCHEMA)
-    def compare_all(self, subject: str, schema: Schema) -> list[str]:
+    @caller_verb(Deed.CHECK_SCHEMA)
+    def compare_all(self, caller: Caller, subject: str, schema: Schema) -> list[str]:
         """Return why a schema could not be the next version."""
+        self._check_references(caller, schema)
         return self._registry.check_all(subject, schema)
 
     @verb(Deed.DELETE_SCHEMA)
