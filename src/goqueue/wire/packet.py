@@ -150,6 +150,8 @@ def fresh(size: int) -> memoryview:
 class PacketReader:
     """Cuts a stream into packets; the limits bound what a single one may declare.
 
+    The first has a limit of its own where strangers send it, who are to hold little memory.
+
     An event loop gives the bytes it has to ``feed``. A thread that receives by itself does so into
     ``buffer`` and says how much came to ``received``: nothing large is copied then, and a large
     payload begins where memory begins, so that Arrow finds it aligned. One reader, one way.
@@ -160,9 +162,12 @@ class PacketReader:
         bytes_max: int = REQUEST_BYTES_MAX,
         *,
         header_bytes_max: int = REQUEST_HEADER_BYTES_MAX,
+        first_bytes_max: int | None = None,
         allocate: Callable[[int], memoryview] = fresh,
     ) -> None:
         self._bytes_max = bytes_max
+        self._size_max = bytes_max if first_bytes_max is None else first_bytes_max
+        """Limit of the packet that comes next."""
         self._header_bytes_max = header_bytes_max
         self._allocate = allocate
         self._chunks: list[bytes] = []
@@ -190,6 +195,7 @@ class PacketReader:
             if size == len(data) - _SIZE.size:
                 # Just one packet, as from a client that waits for each reply.
                 self._check(size, header_size)
+                self._size_max = self._bytes_max
                 view, payload = memoryview(data), HEAD_BYTES + header_size
                 header = view[HEAD_BYTES:payload]
                 return [Packet(operation, kind, correlation, header, view[payload:])]
@@ -263,10 +269,11 @@ class PacketReader:
             header = whole[position + HEAD_BYTES : payload]
             packets.append(Packet(operation, kind, correlation, header, whole[payload:end]))
             position = end
+            self._size_max = self._bytes_max
 
     def _check(self, size: int, header_size: int) -> None:
-        if size > self._bytes_max:
-            raise ProtocolError(f"packet declares {size} bytes; the limit is {self._bytes_max}")
+        if size > self._size_max:
+            raise ProtocolError(f"packet declares {size} bytes; the limit is {self._size_max}")
         if header_size > self._header_bytes_max or _AFTER_SIZE + header_size > size:
             raise ProtocolError(
                 f"packet declares a header of {header_size} bytes in {size};"

@@ -306,3 +306,24 @@ def test_one_connection_too_many_is_told_so(tmp_path: Path) -> None:
         # The second has gone; the broker hears of it before it hears of anything newer.
         with server.connect() as fourth:
             fourth.ping()
+
+
+@pytest.mark.parametrize("operation", [Operation.HELLO, Operation.PRODUCE])
+def test_a_stranger_holds_no_memory_of_the_others(server: Running, operation: Operation) -> None:
+    """A first packet that would need room beside theirs is refused by its head alone."""
+    head = packed(operation, calls.Hello(1, "raw"), bytes(64 << 10))[:100]
+    with server.connect(greet=False) as raw:
+        raw.write(head)
+        refused = raw.refusal()
+        assert refused.code == "protocol_error"
+        assert "the limit is 65536" in refused.message
+        assert raw.is_closed()
+
+
+def test_a_long_credential_fits_the_first_packet(tmp_path: Path) -> None:
+    """Also behind the most that a client tells of itself."""
+    hello = calls.Hello(1, "c" * 1_000, None, ["f" * 100] * 100, "", b"x" * 16_384)
+    with Running(tmp_path / "data", auth_enabled=True) as server:
+        with server.connect(greet=False) as raw:
+            raw.send(Operation.HELLO, hello)
+            assert raw.refusal().code == "unauthenticated"

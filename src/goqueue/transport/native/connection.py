@@ -76,7 +76,7 @@ class Connection(asyncio.Protocol):
         self._requests, self._replies = requests, replies
         self._turns = service.turns
         self._opened, self._closed, self._http = opened, closed, http
-        self._reader = PacketReader()
+        self._reader = PacketReader(first_bytes_max=REQUEST_BUFFER_FREE_BYTES)
         self._transport: asyncio.Transport | None = None
         self._arrival = Alarm(self._too_slow)
         self._departure = Departure(lambda: replies.is_crowded, self._not_taken)
