@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import Sequence
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Final
@@ -100,9 +101,12 @@ class NodeServer(Server):
         super().__init__(config, disk=disk, clock=clock, topology=self.node.topology)
         self.broker.security.follow(self.node.topology)
         self.peers = Peers(self.node)
-        self.port = ClusterPort(self.node)
+        self.port = ClusterPort(self.node, is_guarded=config.auth_enabled)
         self._cluster = ClusterServer(
-            self.peers, watcher=self.node, http=lambda: PortRequest(self.port), tls=self.tls
+            self.peers,
+            watcher=self.node,
+            http=partial(PortRequest, self.port),
+            tls=self.tls,
         )
         self.node.attach(self._cluster)
         self.replicas: Replicas | None = None

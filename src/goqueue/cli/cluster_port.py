@@ -31,7 +31,10 @@ NodeOption = Annotated[
 ]
 KeyOption = Annotated[
     Path | None,
-    typer.Option(help=f"File with the key of the cluster; also {KEY_VARIABLE}. Not needed here."),
+    typer.Option(
+        help=f"File with the key of the cluster; also {KEY_VARIABLE}. On the machine of the node"
+        " only needed where clients need keys."
+    ),
 ]
 
 

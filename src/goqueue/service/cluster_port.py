@@ -44,8 +44,10 @@ class PortAnswer(NamedTuple):
 class ClusterPort:
     """Answers HTTP requests about the cluster."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, *, is_guarded: bool = False) -> None:
         self._node = node
+        self.is_guarded = is_guarded
+        """Whether callers on this machine need the key, too: where its clients need keys."""
         self.local_replica: Callable[[str, int], views.LocalReplica | None] = lambda _, __: None
         """Returns how the replica of a partition on this node stands, if it has one."""
         self.moves: Reassignments | None = None
@@ -68,7 +70,7 @@ class ClusterPort:
 
     @property
     def key(self) -> bytes:
-        """The key that callers from other machines must have."""
+        """The key that callers must have, those on this machine only where it is guarded."""
         return self._node.config.key
 
     @property

@@ -26,8 +26,9 @@ class PortStub:
 
     node_id = "n1"
 
-    def __init__(self, key: bytes = KEY) -> None:
+    def __init__(self, key: bytes = KEY, *, is_guarded: bool = False) -> None:
         self.key = key
+        self.is_guarded = is_guarded
 
     def now_ms(self) -> int:
         return NOW_MS
@@ -58,9 +59,11 @@ class Wire(asyncio.Transport):
         self.is_closed = True
 
 
-def ask(raw: bytes, *, peer: tuple[str, int] = HERE, key: bytes = KEY) -> tuple[int, Any]:
+def ask(
+    raw: bytes, *, peer: tuple[str, int] = HERE, key: bytes = KEY, is_guarded: bool = False
+) -> tuple[int, Any]:
     async def main() -> bytes:
-        wire, request = Wire(peer), PortRequest(PortStub(key))
+        wire, request = Wire(peer), PortRequest(PortStub(key, is_guarded=is_guarded))
         request.connection_made(wire)
         request.data_received(raw)
         for _ in range(5):
@@ -97,6 +100,14 @@ def test_a_caller_elsewhere_proves_that_it_has_the_key() -> None:
     assert ask(proved("/x", of="/y"), peer=STRANGER)[0] == 403
     assert ask(proved("/x", now_ms=NOW_MS - 61_000), peer=STRANGER)[0] == 403
     assert ask(proved("/x", key=b""), peer=STRANGER, key=b"")[0] == 403
+
+
+def test_where_clients_need_keys_a_caller_on_this_machine_needs_the_key() -> None:
+    """A program without any credential removes no node, and reads no names of topics."""
+    assert ask(proved("/x"), is_guarded=True)[0] == 200
+    for raw in (get("/x"), proved("/x", key=b"other"), proved("/x", key=b"")):
+        assert ask(raw, is_guarded=True)[1]["code"] == "forbidden"
+    assert ask(proved("/x", key=b""), is_guarded=True, key=b"")[0] == 403
 
 
 def test_a_page_of_a_stranger_reaches_nothing() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import msgspec
 import pytest
@@ -17,6 +18,7 @@ from goqueue.base.ids import NodeId
 from goqueue.service.verb import Reply
 from goqueue.testing.sim.simulation import Simulation
 from goqueue.transport.cluster.accepted import HANDSHAKE_BYTES_MAX, HANDSHAKE_SECONDS_MAX
+from goqueue.transport.cluster.http_port import PortRequest
 from goqueue.transport.cluster.server import ClusterServer
 from goqueue.wire.calls import Failure, TopicCall
 from goqueue.wire.packet import Buffer, Kind, Packet, PacketReader, encode_packet
@@ -30,6 +32,7 @@ from goqueue.wire.peer_calls import (
     PeerProve,
     PeerWelcome,
 )
+from tests.transport.cluster.test_http_port import PortStub
 
 A, B = NodeId("a"), NodeId("b")
 KEY = b"k" * 32
@@ -388,3 +391,41 @@ def test_proofs_differ_by_role_key_and_every_part_of_the_handshake() -> None:
     }
 
     assert len(proofs) == 4 * len(changed)
+
+
+def test_connections_by_http_count_until_they_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """P11: strangers with half a request hold no more of them than there may be."""
+    monkeypatch.setattr("goqueue.transport.cluster.server.ACCEPTED_MAX", 2)
+
+    async def main() -> None:
+        node = Node("a")
+        node.server = ClusterServer(node, watcher=node, http=partial(PortRequest, PortStub()))
+        await node.server.start("127.0.0.1:0")
+        host, _, port = node.server.address.rpartition(":")
+        strangers = [await asyncio.open_connection(host, int(port)) for _ in range(2)]
+        for _, writer in strangers:
+            writer.write(b"GET /x HTTP/1.1\r\n")
+        async with asyncio.timeout(20):
+            while b"overloaded" not in await heard(host, int(port)):
+                pass
+            reader, writer = strangers[0]
+            writer.write(b"Host: localhost\r\n\r\n")
+            assert (await reader.read()).startswith(b"HTTP/1.1 200")
+            while b"200 OK" not in await heard(host, int(port)):
+                pass
+        strangers[1][1].close()
+        await node.server.stop()
+
+    asyncio.run(main())
+
+
+async def heard(host: str, port: int) -> bytes:
+    """Return what a whole request by HTTP is answered."""
+    reader, writer = await asyncio.open_connection(host, port)
+    writer.write(b"GET /x HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    try:
+        return await reader.read()
+    except ConnectionResetError:
+        return b""
+    finally:
+        writer.close()

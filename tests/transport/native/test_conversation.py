@@ -323,7 +323,7 @@ def test_a_stranger_holds_no_memory_of_the_others(server: Running, operation: Op
 def test_a_long_credential_fits_the_first_packet(tmp_path: Path) -> None:
     """Also behind the most that a client tells of itself."""
     hello = calls.Hello(1, "c" * 1_000, None, ["f" * 100] * 100, "", b"x" * 16_384)
-    with Running(tmp_path / "data", auth_enabled=True) as server:
-        with server.connect(greet=False) as raw:
-            raw.send(Operation.HELLO, hello)
-            assert raw.refusal().code == "unauthenticated"
+    place = tmp_path / "data"
+    with Running(place, auth_enabled=True) as server, server.connect(greet=False) as raw:
+        raw.send(Operation.HELLO, hello)
+        assert raw.refusal().code == "unauthenticated"

@@ -41,6 +41,9 @@ HANDSHAKE_BYTES_MAX: Final = 2 * KiB
 REQUESTS_MAX: Final = 256
 """Requests of one peer that are answered at the same time; more are not read meanwhile."""
 
+HttpMaker = Callable[[Callable[[], None]], asyncio.Protocol]
+"""Makes what speaks HTTP, which calls the function when its connection has ended."""
+
 _encode: Final = msgspec.msgpack.Encoder().encode
 _OPERATIONS: Final = frozenset(map(int, PeerOperation))
 log = get_logger("goqueue.cluster")
@@ -55,7 +58,7 @@ class AcceptedPeer(asyncio.Protocol):
         *,
         opened: Callable[["AcceptedPeer"], None],
         closed: Callable[["AcceptedPeer"], None],
-        http: Callable[[], asyncio.Protocol] | None = None,
+        http: HttpMaker | None = None,
         nonce: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
         self._node = node
@@ -127,12 +130,13 @@ class AcceptedPeer(asyncio.Protocol):
         """Leave the connection to HTTP: packets begin with a length, which no method looks like."""
         transport, self._transport = self._transport, None
         self._alarm.stop()
-        self._closed(self)
         assert transport is not None, "connected"
         if self._http is None:
+            self._closed(self)
             transport.close()
             return
-        protocol = self._http()
+        # It counts among the connections accepted until it ends.
+        protocol = self._http(partial(self._closed, self))
         transport.set_protocol(protocol)
         protocol.connection_made(transport)
         protocol.data_received(data)

@@ -1,11 +1,13 @@
 """HTTP on the port between nodes: one request, one answer, and the connection is closed.
 
 It is for people and their tools; nodes speak packets. Callers from other machines prove that they
-know the key of the cluster; without a key the port is on the loopback only.
+know the key of the cluster, and where clients need keys every caller does; without a key the port
+is on the loopback only.
 """
 
 import asyncio
 import hmac
+from collections.abc import Callable
 from http import HTTPStatus
 from ipaddress import ip_address
 from typing import Final, Protocol, cast
@@ -58,6 +60,11 @@ class PortService(Protocol):
         ...
 
     @property
+    def is_guarded(self) -> bool:
+        """Whether a program on this machine needs the key, too."""
+        ...
+
+    @property
     def node_id(self) -> str:
         """The name of this node."""
         ...
@@ -74,8 +81,9 @@ class PortService(Protocol):
 class PortRequest(asyncio.Protocol):
     """One connection with one request."""
 
-    def __init__(self, service: PortService) -> None:
+    def __init__(self, service: PortService, ended: Callable[[], None] = lambda: None) -> None:
         self._service = service
+        self._ended = ended
         self._hosts = Hosts((service.node_id,))
         self._parser = httptools.HttpRequestParser(self)
         self._transport: asyncio.Transport | None = None
@@ -98,6 +106,7 @@ class PortRequest(asyncio.Protocol):
         del exc
         self._transport = None
         self._alarm.stop()
+        self._ended()
 
     def data_received(self, data: bytes) -> None:
         """Take a piece of the request."""
@@ -164,15 +173,16 @@ class PortRequest(asyncio.Protocol):
         return self._hosts.has(self._headers.get(b"host"))
 
     def _admit(self, method: str, path: str) -> None:
-        """Raise unless the caller is on this machine, or proves that it has the key."""
+        """Raise unless the caller proves that it has the key, or needs none on this machine."""
         if method != "GET" and not self._headers.get(b"content-type", b"").startswith(JSON_TYPE):
             # A page of a stranger cannot send this without being asked first.
             raise ForbiddenError("a request that changes something has a body of application/json")
-        if self._is_here():
+        if self._is_here() and not self._service.is_guarded:
             return
         key, text = self._service.key, self._headers.get(TIME_HEADER.encode(), b"")
         if not key or not text.isdigit() or len(text) > 15:  # noqa: PLR2004 - a time in ms
-            raise ForbiddenError("callers from other machines prove that they have the key")
+            who = "callers" if self._service.is_guarded else "callers from other machines"
+            raise ForbiddenError(f"{who} prove that they have the key of the cluster")
         wanted = proof_of(key, method, path, int(text), bytes(self._body))
         given = self._headers.get(PROOF_HEADER.encode(), b"")
         is_in_time = abs(self._service.now_ms() - int(text)) <= PROOF_MS_MAX

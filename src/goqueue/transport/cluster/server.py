@@ -2,12 +2,12 @@
 
 import asyncio
 import ssl
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
 from goqueue.base.errors import ConnectionLostError, OverloadedError
 from goqueue.base.ids import NodeId
-from goqueue.transport.cluster.accepted import AcceptedPeer
+from goqueue.transport.cluster.accepted import AcceptedPeer, HttpMaker
 from goqueue.transport.cluster.dialled import DialledPeer, PeerWatcher
 from goqueue.transport.cluster.node import ClusterNode
 from goqueue.transport.door import Door
@@ -16,7 +16,8 @@ from goqueue.wire.packet import Buffer, Packet
 from goqueue.wire.peer_calls import PeerOperation
 
 ACCEPTED_MAX: Final = 256
-"""Connections of peers; a cluster has nine nodes at the most, so these are mostly strangers."""
+"""Connections of peers and by HTTP; a cluster has nine nodes at the most, so these are mostly
+strangers."""
 
 
 class PeerTls(Protocol):
@@ -39,7 +40,7 @@ class ClusterServer:
         node: ClusterNode,
         *,
         watcher: PeerWatcher,
-        http: Callable[[], asyncio.Protocol] | None = None,
+        http: HttpMaker | None = None,
         tls: PeerTls | None = None,
     ) -> None:
         self._node = node
