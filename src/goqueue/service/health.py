@@ -3,7 +3,7 @@
 import platform
 import time
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
@@ -94,10 +94,12 @@ class Status:
             message=message if status != "pass" else None,
         )
 
-    @verb(Deed.PROBE_HEALTH)
-    def ready(self, *, is_verbose: bool) -> Health:
-        """Return True if requests should be sent here."""
-        checks = {"broker": _timed(self._check_broker), "storage": _timed(self._check_storage)}
+    @caller_verb(Deed.PROBE_HEALTH)
+    def ready(self, caller: Caller, *, is_verbose: bool) -> Health:
+        """Return True if requests should be sent here; names are for who may read the metrics."""
+        has_names = self._may_see_names(caller)
+        check_storage = partial(self._check_storage, has_names=has_names)
+        checks = {"broker": _timed(self._check_broker), "storage": _timed(check_storage)}
         if self._broker.topology is not None:
             checks["cluster"] = _timed(self._check_cluster)
         statuses = {check.status for check in checks.values()}
@@ -112,8 +114,14 @@ class Status:
             uptime=self._uptime(),
             message=messages or None,
             checks=checks if is_verbose else None,
-            broker=self._summary() if is_verbose else None,
+            broker=self._summary() if is_verbose and has_names else None,
         )
+
+    def _may_see_names(self, caller: Caller) -> bool:
+        try:
+            return self._gate.sees(caller, Deed.READ_METRICS, "")
+        except GoQueueError:
+            return False
 
     @verb(Deed.PROBE_HEALTH)
     def version(self) -> Version:
@@ -151,17 +159,18 @@ class Status:
             return "fail", "the broker does not serve"
         return "pass", f"{len(self._broker.topics)} topics are served"
 
-    def _check_storage(self) -> _Finding:
+    def _check_storage(self, *, has_names: bool) -> _Finding:
         try:
             free_bytes = self._broker.disk.free_bytes()
         except (GoQueueError, OSError) as error:
-            return "fail", f"the disk does not answer: {error}"
+            return "fail", f"the disk does not answer{f': {error}' if has_names else ''}"
         partitions = [part for topic in self._broker.topics.values() for part in topic.partitions]
         failed = [str(part.name) for part in partitions if part.log.failure is not None]
         if failed and len(failed) == len(partitions):
             return "fail", "no partition takes writes until restart"
         if failed:
-            return "warn", f"{len(failed)} partitions take no writes until restart: {failed[0]} …"
+            first = f": {failed[0]} …" if has_names else ""
+            return "warn", f"{len(failed)} partitions take no writes until restart{first}"
         if free_bytes < FRAME_BYTES_MAX:
             return "warn", f"the disk is full: {format_size_bytes(free_bytes)} are free"
         free = format_size_bytes(free_bytes)
