@@ -11,6 +11,7 @@ import httpx
 import msgspec
 import pytest
 
+from goqueue.base.errors import StorageFailedError
 from goqueue.base.secret import Secret
 from goqueue.config.model import BrokerConfig
 from goqueue.core.security import commands
@@ -137,6 +138,26 @@ def test_lists_leave_out_what_one_may_not_see(tmp_path: Path) -> None:
         assert there.json()["error"].replace("secrets", "nothing") == absent.json()["error"]
 
 
+def test_probes_tell_strangers_no_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which partition failed and how much there is are for those who may read the metrics."""
+    monkeypatch.setattr("goqueue.service.guard.is_own_machine", lambda _: False)
+    with Keyed(tmp_path / "data", **AUTH) as server:
+        server.create_topic()
+        server.client.post("/topics", json={"name": "others"}, headers=ADMIN)
+        partition = server.inside(lambda: server.broker.topic("orders").partitions[0])
+        partition.log.failure = StorageFailedError("gone")
+        told, all_told = (
+            server.client.get("/readyz", params={"verbose": "1"}, headers=headers).json()
+            for headers in ({}, ADMIN)
+        )
+        partition.log.failure = None
+        assert told["status"] == all_told["status"] == "warn"
+        assert "orders" in all_told["message"]
+        assert all_told["broker"]["topic_count"] == 2
+        assert "orders" not in str(told)
+        assert "broker" not in told
+
+
 def test_a_key_in_the_address_is_refused(tmp_path: Path) -> None:
     """It is in the logs of whoever passed it on; also where the key is right."""
     with Keyed(tmp_path / "data", **AUTH) as server:
@@ -147,6 +168,23 @@ def test_a_key_in_the_address_is_refused(tmp_path: Path) -> None:
         assert server.client.get("/topics", headers=both).status_code == 400
         basic = {"Authorization": "Basic cjpy"}
         assert server.client.get("/topics", headers=basic).status_code == 400
+
+
+def test_guessing_locks_out_none_who_has_a_key(tmp_path: Path) -> None:
+    """Behind a proxy all have one address."""
+    with Keyed(tmp_path / "data", auth_failures_max=1, **AUTH) as server:
+        _, good = server.make("readonly")
+        key_id, gone = server.make("readonly")
+        server.client.delete(f"/admin/keys/{key_id}", headers=ADMIN)
+
+        def ask(headers: dict[str, str]) -> tuple[int, str]:
+            return code_of(server.client.get("/admin/whoami", headers=headers))
+
+        assert ask({"X-API-Key": "wrong"}) == (401, "unauthenticated")
+        assert ask(good) == (200, "")
+        assert ask({"X-API-Key": "wrong too"}) == (429, "too_many_attempts")
+        assert ask(gone) == (401, "credential_expired")
+        assert ask({"X-API-Key": "f" * 40}) == (429, "too_many_attempts")
 
 
 def test_guessing_is_slowed_and_those_who_are_known_go_on(tmp_path: Path) -> None:
@@ -178,11 +216,11 @@ def test_a_reference_is_no_way_to_a_schema_one_may_not_read(tmp_path: Path) -> N
                 f"/subjects/{subject}/versions", json={"schema": json.dumps(text)}, headers=ADMIN
             )
             assert made.status_code == 200, made.text
-        text = json.dumps(record("M", {"name": "s", "type": "S"}))
+        referring = json.dumps(record("M", {"name": "s", "type": "S"}))
 
         def ask(path: str, subject: str) -> tuple[int, str]:
             named = [{"name": "S", "subject": subject, "version": 1}]
-            body = {"schema": text, "references": named}
+            body = {"schema": referring, "references": named}
             refused = post(path, params={"verbose": "true"}, json=body, headers=headers)
             assert "pin" not in refused.text
             return refused.status_code, refused.text.replace(subject, "it")

@@ -24,7 +24,7 @@ from goqueue.base.units import SECOND_MS, format_duration_ms
 from goqueue.config.model import BrokerConfig
 from goqueue.core.security.access import Access, Principal
 from goqueue.core.security.attempts import Attempts, source_of
-from goqueue.core.security.keys import KeyRecord
+from goqueue.core.security.keys import KeyRecord, digest_of, is_secret
 from goqueue.core.security.needs import NAMING, Naming, needs_of
 from goqueue.core.security.rule import Rule, is_within
 from goqueue.observability.events import LogEvent
@@ -87,7 +87,7 @@ class Guard:
         now_ms = self._clock.monotonic_ms()
         source = source_of(caller.peer)
         wait_ms = self._attempts.wait_ms(source, now_ms=now_ms)
-        if wait_ms:
+        if wait_ms and not self._is_key(shown):
             raise _too_many(wait_ms)
         if not shown:
             raise UnauthenticatedError(_NO_KEY)
@@ -99,8 +99,16 @@ class Guard:
                 LogEvent.AUTHENTICATION_FAILED, peer=caller.peer, transport=caller.transport.value
             )
             raise
-        self._attempts.succeeded(source)
+        if not wait_ms:
+            self._attempts.succeeded(source)
         return known
+
+    def _is_key(self, shown: str) -> bool:
+        """Return True if a secret is that of a key: by chance no guess is one of 256 bits.
+
+        So those who guess lock out no others behind the same address.
+        """
+        return is_secret(shown) and self._security.directory.find(digest_of(shown)) is not None
 
     def _identify(self, shown: str, caller: Caller) -> Caller:
         if len(shown) > CREDENTIAL_BYTES_MAX:
