@@ -1,6 +1,7 @@
 """Nodes find each other, prove that they know the key, and talk; strangers get nothing."""
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from functools import partial
 
@@ -413,7 +414,9 @@ def test_connections_by_http_count_until_they_end(monkeypatch: pytest.MonkeyPatc
             assert (await reader.read()).startswith(b"HTTP/1.1 200")
             while b"200 OK" not in await heard(host, int(port)):
                 pass
-        strangers[1][1].close()
+        for _, writer in strangers:
+            writer.close()
+            await writer.wait_closed()
         await node.server.stop()
 
     asyncio.run(main())
@@ -429,3 +432,5 @@ async def heard(host: str, port: int) -> bytes:
         return b""
     finally:
         writer.close()
+        with contextlib.suppress(ConnectionResetError):
+            await writer.wait_closed()
