@@ -166,6 +166,7 @@ class LogEvent(StrEnum):
     REPLICA_TRUNCATED = "replica cut: its leader does not have these messages"
     REPLICA_RESTARTED = "replica begun anew: its leader has nothing before"
     REPLICA_NOT_WRITTEN = "messages of a leader not written, will retry"
+    REPLICA_NOT_DROPPED = "replica that was moved away not removed, will retry"
     MESSAGES_REPAIRED = "damaged messages repaired from other replicas"
     MESSAGES_NOT_REPAIRED = "damaged messages not repaired: no replica that answered has them"
     MESSAGES_PASSED_OVER = "damaged messages are on no replica: followers go on behind them"

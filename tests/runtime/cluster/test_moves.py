@@ -188,6 +188,27 @@ def test_one_that_is_cancelled_is_as_it_was() -> None:
     run_cluster(scenario, nodes=4)
 
 
+def test_a_node_that_was_away_drops_what_has_moved_meanwhile() -> None:
+    """Its files are of no use, and would never go; it may get the partition again."""
+
+    async def scenario(cluster: SimCluster) -> None:
+        await placed(cluster, "n1", "n2")
+        away = cluster.nodes[NodeId("n1")]
+        away.kill()
+        await cluster.until(lambda: cluster.is_led("orders"))
+        begin(cluster, "n3", "n4")
+        await cluster.until(lambda: not cluster.controller.image.moving)
+        away.begin()
+        await cluster.until(lambda: is_over(cluster))
+        await cluster.until(lambda: is_empty(away))
+        begin(cluster, "n1", "n3")
+        await cluster.until(lambda: is_over(cluster))
+
+        assert await values_at(cluster.leader("orders")) == VALUES
+
+    run_cluster(scenario, nodes=4)
+
+
 class MovesUnderFaults:
     """A topic that moves all the time, on nodes that die."""
 

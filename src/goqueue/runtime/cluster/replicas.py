@@ -40,6 +40,7 @@ from goqueue.runtime.broker import Broker
 from goqueue.runtime.clock import Clock
 from goqueue.runtime.cluster.cluster_topics import ClusterTopics
 from goqueue.runtime.cluster.copying import Copying
+from goqueue.runtime.cluster.dropping import drop, has_messages
 from goqueue.runtime.cluster.feeder import Feeds
 from goqueue.runtime.cluster.fetcher import Fetcher
 from goqueue.runtime.cluster.image_source import ImageSource, Propose
@@ -236,16 +237,15 @@ class Replicas:
             return
         place = TopicPartition(topic.name, PartitionId(number))
         record = topic.partitions[number]
-        group = self._groups.get(place)
-        if self.node not in record.replicas:
-            if group is not None:
-                self._remove(group)
-            return
-        if group is None:
-            if place in self._closing:
-                return
+        group, is_placed = self._groups.get(place), self.node in record.replicas
+        # What was placed elsewhere while this node was down is removed, too.
+        is_missing = group is None and place not in self._closing
+        if is_missing and (is_placed or has_messages(here, number)):
             group = self._groups[place] = self._open_group(here, place)
-        group.learn(replica_set(topic, record))
+        if group is not None and is_placed:
+            group.learn(replica_set(topic, record))
+        elif group is not None:
+            self._remove(group)
 
     def _open_group(self, topic: Topic, place: TopicPartition) -> ReplicaGroup:
         logs: dict[LogId, Partition | None] = {DATA_LOG: topic.partitions[place.partition]}
@@ -276,14 +276,9 @@ class Replicas:
         place = group.place
         group.retire()
         del self._groups[place]
-        task = asyncio.get_running_loop().create_task(self._drop(group))
+        task = asyncio.get_running_loop().create_task(drop(group, self.notebook))
         self._closing[place] = task
         task.add_done_callback(lambda _: self._removed(place))
-
-    async def _drop(self, group: ReplicaGroup) -> None:
-        await group.close()
-        await group.drop_files()
-        await self.notebook.forget([one.key for one in group.logs.values()])
 
     def _removed(self, place: TopicPartition) -> None:
         del self._closing[place]
