@@ -26,6 +26,7 @@ NOT_RUN = {
     "benchmarks/README.md": 2,
     "docs/pipelines.md": 1,
     "docs/spark.md": 2,
+    "docs/tls.md": 1,
 }
 """How many snippets of a page nobody runs; each says why, above itself."""
 

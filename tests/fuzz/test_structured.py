@@ -214,7 +214,8 @@ GOOD_HEADERS: dict[Operation, list[object]] = {
     Operation.CONFIGURE_TOPIC: [TOPIC, {}],
     Operation.LIST_TOPICS: [],
     Operation.COMPACT_TOPIC: [TOPIC, None, True],
-    Operation.ADD_PARTITIONS: [TOPIC, 2, {}],
+    # As many as there are: others would share its messages out.
+    Operation.ADD_PARTITIONS: [TOPIC, 1, {}],
     Operation.INIT_PRODUCER: [0, 0],
     Operation.PRODUCE: [TOPIC, "all", [[0, 0]]],
     Operation.FETCH: [TOPIC, 1_000, 0, [[0, 0, None]]],
