@@ -257,3 +257,19 @@ def test_a_plan_empties_a_node() -> None:
         "b" in record.replicas for record in world.image.topic("orders").partitions
     )
     assert len(plan(world.image, sizes={}, drained=[NodeId("b")], moves_max=2).moves) == 2
+
+
+def test_a_move_arrives_where_an_election_brought_the_last_one_into_sync() -> None:
+    """No leader asks for anything then: the controller sees it."""
+    world = founded("a", "b")
+    world.assign("orders", "a", "b", min_insync_replicas=1)
+    world.fence("a")
+    world.fence("b")
+    name = world.move(to("b"))
+    assert moves(world, name) == [MoveState.CATCHING_UP]
+    world.unfence("b")
+    assert world.at("orders").isr_ids == ("b",)
+    world.propose(commands.AdvanceMoves())
+
+    assert state(world, name) is ReassignmentState.COMPLETED
+    assert world.at("orders").replicas == ("b",)

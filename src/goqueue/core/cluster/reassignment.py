@@ -281,16 +281,22 @@ def endings(
 def advance(
     image: ClusterImage, command: commands.AdvanceMoves, now_ms: int
 ) -> Decision[Event, Done]:
-    """Begin moves that wait, and take back those that took too long."""
+    """Begin moves that wait, end those that have arrived, take back those that took too long.
+
+    The leader that brings the last new replica into sync ends a move; an election that does so
+    leaves it to this.
+    """
     steps: list[events.MoveStepped] = []
     busy = _busy(image)
     for reassignment in image.reassignments.values():
         if reassignment.state is not ReassignmentState.IN_PROGRESS:
             continue
         moves = image.moves_of(reassignment.number)
-        for move in moves:
-            is_late = now_ms - move.started_ms > reassignment.timeout_ms
-            if move.state is MoveState.CATCHING_UP and is_late:
+        for move in [one for one in moves if one.state is MoveState.CATCHING_UP]:
+            record = image.topics[move.topic_id].partitions[move.partition]
+            if has_arrived(record, move):
+                steps.append(arrive(image, move, record, now_ms))
+            elif now_ms - move.started_ms > reassignment.timeout_ms:
                 steps += _revert(
                     image, reassignment.number, move, MoveState.FAILED, now_ms, error="timed out"
                 )
