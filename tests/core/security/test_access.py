@@ -240,9 +240,10 @@ def test_a_tenant_is_a_fence() -> None:
         assert not may(ours, a_rule("k", ALL, ANY, "*"), need=need), need
 
 
-def test_rules_count_for_the_networks_they_name() -> None:
-    """Written for IPv4 they count for its addresses in IPv6, too."""
-    rule = a_rule(hosts=("10.0.0.0/8",))
+@pytest.mark.parametrize("network", ["10.0.0.0/8", "::ffff:10.0.0.0/104"])
+def test_rules_count_for_the_networks_they_name(network: str) -> None:
+    """Written for IPv4 they count for its addresses in IPv6, too, and the other way round."""
+    rule = a_rule(hosts=(network,))
     for host, expected in (("10.1.2.3", True), ("::ffff:10.1.2.3", True), ("11.0.0.1", False),
                            ("", False), ("fe80::1%eth0", False)):  # fmt: skip
         someone = Principal(name="key_1", host=host)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from fnmatch import translate
 from functools import lru_cache
-from ipaddress import ip_address, ip_network
+from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Final
 
 import msgspec
@@ -20,6 +20,8 @@ from goqueue.core.security.need import ALL, ANY, Need, read_kind, read_permissio
 _PRINTABLE: Final = re.compile(r"[!-~]+", re.ASCII)
 _PATTERN: Final = re.compile(r"[A-Za-z0-9._:#@/+*?-]+", re.ASCII)
 _WILD: Final = frozenset("*?")
+MAPPED_BITS: Final = 96
+"""What stands before the IPv4 address in an IPv6 address that is mapped to one."""
 IMPLY_DESCRIBE: Final = frozenset({Permission.READ.value, Permission.WRITE.value})
 """Who may read or write something may know that it is there."""
 
@@ -81,7 +83,17 @@ def is_within(host: str, networks: Sequence[str]) -> bool:
     except ValueError:
         return False
     address = getattr(address, "ipv4_mapped", None) or address
-    return any(address in ip_network(network) for network in networks)
+    return any(address in _network(network) for network in networks)
+
+
+def _network(text: str) -> IPv4Network | IPv6Network:
+    """Return a network; one of mapped IPv4 addresses is that of the addresses."""
+    network = ip_network(text)
+    first = network.network_address
+    mapped = first.ipv4_mapped if isinstance(first, IPv6Address) else None
+    if mapped is None or network.prefixlen < MAPPED_BITS:
+        return network
+    return ip_network((int(mapped), network.prefixlen - MAPPED_BITS))
 
 
 # What comes from outside.
