@@ -11,7 +11,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
+from cryptography.x509.oid import ExtensionOID, NameOID
 
 import goqueue
 from goqueue.base.caller import Transport, caller_at
@@ -134,7 +134,24 @@ def test_a_certificate_without_a_name_for_rules_identifies_no_caller() -> None:
     assert named_by(certificate("", []), stranger) == stranger
 
 
-def certificate(subject: str, names: list[x509.GeneralName]) -> bytes:
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (b"\x30\x02\xa3\x00", "cert:CN=a"),  # An address of X.400
+        (b"\x30\x02\xa5\x00", "cert:CN=a"),  # A party of EDI
+        (b"\x04\x00", "cert:CN=a"),
+        (b"\x30\x06\x82\x04a\x00.b", "anonymous"),
+        (b"\x30\x06\x82\x04a\n.b", "anonymous"),
+    ],
+)
+def test_names_that_cannot_be_read_break_nothing(names: bytes, expected: str) -> None:
+    """The subject stands for them; what no rule can name, or breaks a line, is no name."""
+    shown = certificate("a", [], names)
+
+    assert named_by(shown, caller_at(Transport.NATIVE, ("127.0.0.1", 1))).principal == expected
+
+
+def certificate(subject: str, names: list[x509.GeneralName], raw_names: bytes = b"") -> bytes:
     key = ec.generate_private_key(ec.SECP256R1())
     attributes = [x509.NameAttribute(NameOID.COMMON_NAME, subject)] if subject else []
     name, now = x509.Name(attributes), datetime.now(UTC)
@@ -149,6 +166,9 @@ def certificate(subject: str, names: list[x509.GeneralName]) -> bytes:
     )
     if names:
         builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+    if raw_names:
+        raw = x509.UnrecognizedExtension(ExtensionOID.SUBJECT_ALTERNATIVE_NAME, raw_names)
+        builder = builder.add_extension(raw, critical=False)
     return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.DER)
 
 

@@ -5,6 +5,7 @@ certificate: the first URI among its names, else the first host name, else its w
 """
 
 import asyncio
+import re
 from dataclasses import replace
 from typing import Final
 from urllib.parse import quote
@@ -12,6 +13,9 @@ from urllib.parse import quote
 from goqueue.base.caller import BY_CERTIFICATE, Caller, Transport, caller_at
 from goqueue.base.security_limits import TEXT_CHARACTERS_MAX
 from goqueue.base.units import SECOND_MS
+
+_NAME: Final = re.compile(r"[!-~]+", re.ASCII)
+"""A principal that a rule can name, and that is one word in a log."""
 
 _SAFE: Final = "=,+-._~@:/\\#*"
 """What stays as it is of a subject; spaces and the rest are percent-encoded, as in a URI."""
@@ -36,12 +40,17 @@ def named_by(der: bytes, caller: Caller) -> Caller:
         found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         names += found.get_values_for_type(x509.UniformResourceIdentifier)
         names += found.get_values_for_type(x509.DNSName)
-    except (x509.ExtensionNotFound, ValueError):
+    except (
+        x509.ExtensionNotFound,
+        x509.DuplicateExtension,
+        x509.UnsupportedGeneralNameType,
+        ValueError,
+    ):
         # Without such names, or with some that cannot be read, the subject stands for it.
         names.clear()
     name = names[0] if names else quote(certificate.subject.rfc4514_string(), safe=_SAFE)
     principal = BY_CERTIFICATE + name
-    if not name or len(principal) > TEXT_CHARACTERS_MAX or not principal.isascii():
+    if not name or len(principal) > TEXT_CHARACTERS_MAX or not _NAME.fullmatch(principal):
         # No rule can name it, so it identifies no caller.
         return caller
     end_ms = int(certificate.not_valid_after_utc.timestamp() * SECOND_MS)
