@@ -208,6 +208,37 @@ def test_a_node_with_replicas_is_not_removed_unless_they_may_move() -> None:
     run_control(scenario, seed=27, timers=FAST)
 
 
+def test_two_nodes_are_not_removed_where_one_is_left_to_take_their_replicas() -> None:
+    """Together they leave fewer nodes than a partition has replicas."""
+
+    async def scenario(fleet: ControlFleet) -> None:
+        await founded(fleet)
+        await join(fleet, "d")
+        await fleet.propose("a", RetireNode(node="c", move_replicas=True))
+        with pytest.raises(OperationActiveError, match="let another node join first"):
+            await fleet.propose("a", RetireNode(node="b", move_replicas=True))
+
+    run_control(scenario, seed=28, timers=FAST)
+
+
+def test_a_node_joins_while_removals_wait_for_it() -> None:
+    """Two are being removed and a third is dead: what has no place yet holds nothing up."""
+
+    async def scenario(fleet: ControlFleet) -> None:
+        await at_work(fleet)
+        await join(fleet, "d")
+        await join(fleet, "e")
+        await fleet.until(lambda: list(roles(fleet).values()) == ["voter"] * 5)
+        fleet.kill("e")
+        await fleet.all_alive(["a", "b", "c", "d"])
+        for name in ("a", "b"):
+            await fleet.propose("c", RetireNode(node=name, move_replicas=True))
+        await join(fleet, "f", ("c", "d"))
+        await fleet.until(lambda: {"a", "b"}.isdisjoint(roles(fleet)) and roles(fleet) != {})
+
+    run_control(scenario, seed=29, timers=FAST)
+
+
 def test_a_node_that_joins_may_crash_at_any_moment() -> None:
     """Killed again and again while it joins, it is one member in the end."""
 

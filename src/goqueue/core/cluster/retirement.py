@@ -62,7 +62,7 @@ def _check_room(image: ClusterImage, node: NodeRecord) -> None:
     if not staying:
         raise OperationActiveError(f"the node {node.id} is the last one; stop it instead")
     for replicas in image.replica_sets:
-        if node.id in replicas and not staying - set(replicas):
+        if node.id in replicas and len(staying) < len(replicas):
             raise OperationActiveError(
                 f"partitions with {len(replicas)} replicas need {len(replicas)} other nodes, and"
                 f" {len(staying)} would be left: let another node join first"

@@ -6,6 +6,7 @@ another controller goes on where this one stopped. ``core/cluster/voters`` decid
 """
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
 from goqueue.base.cluster_limits import MOVES_MAX
@@ -47,18 +48,20 @@ class Enrolment:
         self, health: Mapping[NodeId, NodeHealth], versions: Mapping[NodeId, int]
     ) -> None:
         """Do what comes next, given how nodes look and what they have applied."""
-        try:
-            await self._number()
-            await self._empty()
-            await self._change(health, versions)
-            await self._forget()
-        except NotLeaderError:
-            raise
-        except GoQueueError as error:
-            if error.message not in self._failures:
-                self._failures = {error.message: None}
-                kind = type(self).__name__
-                log.warning(LogEvent.CONTROLLER_REFUSED, command=kind, error=error.message)
+        steps = (self._number, self._empty, partial(self._change, health, versions), self._forget)
+        refused: dict[str, None] = {}
+        for step in steps:
+            # One that has to wait, for a node to join perhaps, holds up no other.
+            try:
+                await step()
+            except NotLeaderError:
+                raise
+            except GoQueueError as error:
+                refused[error.message] = None
+        for message in [one for one in refused if one not in self._failures]:
+            kind = type(self).__name__
+            log.warning(LogEvent.CONTROLLER_REFUSED, command=kind, error=message)
+        self._failures = refused
 
     # Numbers in the quorum.
 
@@ -91,11 +94,12 @@ class Enrolment:
     async def _empty(self) -> None:
         """Have the replicas of nodes that are being removed moved to the others."""
         image = self._metadata.image
-        retiring = {one.id for one in self._retiring() if not is_empty(image, one.id)}
-        if not retiring:
+        retiring = {one.id for one in self._retiring()}
+        if all(is_empty(image, one) for one in retiring):
             return
         found = plan(image, sizes={}, drained=retiring, moves_max=MOVES_MAX // 2, is_even=False)
-        parts = [one.command() for one in found.moves if retiring & set(one.old)]
+        # What finds no room for now stays where it is, until a node joins or is back.
+        parts = [one.command() for one in found.moves if not retiring & set(one.new)]
         if parts:
             log.info(LogEvent.NODE_RETIRING, nodes=sorted(retiring), partitions=len(parts))
             await self._decisions.command(StartReassignment(parts=parts))
