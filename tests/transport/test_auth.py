@@ -316,6 +316,9 @@ def test_the_first_administrator_comes_by_the_key_in_a_file(tmp_path: Path) -> N
         path = tmp_path / "data" / BOOTSTRAP_PATH
         assert path.stat().st_mode & 0o077 == 0
         first = {"X-API-Key": path.read_text().strip()}
+        narrow = {"name": "narrow", "roles": ["admin"], "scopes": ["topic:orders"]}
+        assert server.client.post("/admin/keys", json=narrow, headers=first).status_code == 201
+        assert path.exists(), "that key can make no others"
         made = server.client.post(
             "/admin/keys", json={"name": "admin", "roles": ["admin"]}, headers=first
         )

@@ -19,7 +19,6 @@ from goqueue.core.decision import Decision
 from goqueue.core.security import commands, events
 from goqueue.core.security.events import Event
 from goqueue.core.security.keys import KeyRecord, check_terms, is_key_id
-from goqueue.core.security.roles import ADMIN
 from goqueue.core.security.rule import Rule, check_rule
 
 Reply = KeyRecord | Rule | None
@@ -65,7 +64,7 @@ class Directory:
 
     def has_admin(self, now_ms: int) -> bool:
         """Return True if there is a key that can make others."""
-        return any(ADMIN in one.terms.roles and one.is_live(now_ms) for one in self._keys.values())
+        return any(one.is_admin and one.is_live(now_ms) for one in self._keys.values())
 
     def next_end_ms(self, now_ms: int) -> int:
         """Return when the next secret ends, 0 if none will."""

@@ -14,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from goqueue.base.deeds import Permission, ResourceKind
 from goqueue.base.errors import InvalidRequestError
 from goqueue.base.security_limits import (
     KEY_LIFE_MS_MAX,
@@ -21,6 +22,7 @@ from goqueue.base.security_limits import (
     KEY_SCOPES_MAX,
     TEXT_CHARACTERS_MAX,
 )
+from goqueue.core.security.need import Need
 from goqueue.core.security.roles import ADMIN, TENANT_ADMIN, read_roles
 from goqueue.core.security.rule import Scope, read_networks, read_scope
 
@@ -30,6 +32,7 @@ SECRET_DIGITS: Final = 64
 ID_DIGITS: Final = 16
 SHOWN_CHARACTERS: Final = 11
 
+_ADMINISTRATION: Final = Need(Permission.ADMIN, ResourceKind.CLUSTER)
 _SECRET: Final = re.compile(rf"{SECRET_PREFIX}[0-9a-f]{{{SECRET_DIGITS}}}", re.ASCII)
 _ID: Final = re.compile(rf"{ID_PREFIX}[0-9a-f]{{{ID_DIGITS}}}", re.ASCII)
 _TENANT: Final = re.compile(r"[a-z][a-z0-9-]{2,63}", re.ASCII)
@@ -84,6 +87,13 @@ class KeyRecord(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     def scopes(self) -> tuple[Scope, ...]:
         """What it is narrowed to; nothing else is allowed by it."""
         return tuple(read_scope(text) for text in self.terms.scopes)
+
+    @property
+    def is_admin(self) -> bool:
+        """Whether it may make other keys: a role is narrowed by scopes."""
+        if ADMIN not in self.terms.roles:
+            return False
+        return not self.scopes or any(scope.has(_ADMINISTRATION) for scope in self.scopes)
 
     def is_live(self, now_ms: int) -> bool:
         """Return True if it may be used at all."""
