@@ -138,6 +138,25 @@ def test_lists_leave_out_what_one_may_not_see(tmp_path: Path) -> None:
         assert there.json()["error"].replace("secrets", "nothing") == absent.json()["error"]
 
 
+def test_a_tenant_makes_schedules_under_its_own_name_only(tmp_path: Path) -> None:
+    """It takes no name of another tenant, and does not learn which there are."""
+    with Keyed(tmp_path / "data", **AUTH) as server:
+        for name in ("acme.jobs", "globex.jobs"):
+            server.create_topic(name)
+
+        def create(name: str, topic: str, headers: dict[str, str]) -> httpx.Response:
+            body = {"name": name, "topic": topic, "value": "v", "every": "1h"}
+            return server.client.post("/schedules", json=body, headers=headers)
+
+        assert create("globex.a", "globex.jobs", ADMIN).status_code == 201
+        _, headers = server.make("tenant-admin", tenant="acme")
+        assert create("acme.a", "acme.jobs", headers).status_code == 201
+        assert code_of(create("acme.b", "globex.jobs", headers)) == (403, "forbidden")
+        refused = [create(f"globex.{name}", "acme.jobs", headers) for name in "ab"]
+        assert [code_of(one) for one in refused] == [(403, "forbidden")] * 2
+        assert refused[0].text == refused[1].text
+
+
 def test_probes_tell_strangers_no_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Which partition failed and how much there is are for those who may read the metrics."""
     monkeypatch.setattr("goqueue.service.guard.is_own_machine", lambda _: False)

@@ -2,7 +2,7 @@
 
 from goqueue.base.caller import Caller
 from goqueue.base.deeds import Deed
-from goqueue.base.errors import InvalidRequestError
+from goqueue.base.errors import ForbiddenError, InvalidRequestError
 from goqueue.core.record.message import parse_priority
 from goqueue.core.recurring.spec import Missed, ScheduleSpec
 from goqueue.runtime.broker import Broker
@@ -29,9 +29,12 @@ class Schedules:
         self._gate = gate
         self._schedules = broker.schedules
 
-    @verb(Deed.CREATE_SCHEDULE)
-    async def create(self, call: CreateSchedule) -> ScheduleDetail:
+    @caller_verb(Deed.CREATE_SCHEDULE)
+    async def create(self, caller: Caller, call: CreateSchedule) -> ScheduleDetail:
         """Make a schedule, durably."""
+        if caller.tenant is not None and not call.name.startswith(f"{caller.tenant}."):
+            # Whether another tenant has one of this name is not told.
+            raise ForbiddenError(f"a schedule of the tenant has a name with {caller.tenant}. first")
         if call.missed not in tuple(Missed):
             raise InvalidRequestError(f"missed: must be one of {', '.join(Missed)}")
         spec = ScheduleSpec(
