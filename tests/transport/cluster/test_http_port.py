@@ -119,6 +119,16 @@ def test_a_page_of_a_stranger_reaches_nothing() -> None:
     assert ask(form)[1]["code"] == "forbidden"
 
 
+def test_what_follows_a_request_is_no_part_of_it() -> None:
+    """Neither its method and path nor its headers and body."""
+    second = (
+        b"POST /y HTTP/1.1\r\nHost: evil.example\r\nContent-Type: application/json\r\n"
+        b"Content-Length: 2\r\n\r\n{}"
+    )
+
+    assert ask(get("/x") + second) == (200, {"asked": "GET /x "})
+
+
 @pytest.mark.parametrize(
     "raw",
     [

@@ -125,30 +125,33 @@ class PortRequest(asyncio.Protocol):
     # What the parser calls.
 
     def on_url(self, url: bytes) -> None:
-        """Take a piece of the path."""
-        self._url += url
+        """Take a piece of the path; what follows the one request is not looked at."""
+        if self._task is None:
+            self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a header."""
-        self._headers[name.lower()] = value
+        if self._task is None:
+            self._headers[name.lower()] = value
 
     def on_body(self, body: bytes) -> None:
         """Take a piece of the body."""
-        self._body += body
+        if self._task is None:
+            self._body += body
 
     def on_message_complete(self) -> None:
         """Answer the request."""
         if self._task is None:
             self._alarm.stop()
-            self._task = asyncio.get_running_loop().create_task(self._serve())
+            method = self._parser.get_method().decode("ascii", "replace")
+            self._task = asyncio.get_running_loop().create_task(self._serve(method))
 
     # Answering.
 
     def _too_slow(self) -> None:
         self._reply(error_reply(ProtocolError("the request did not arrive in time")))
 
-    async def _serve(self) -> None:
-        method = self._parser.get_method().decode("ascii", "replace")
+    async def _serve(self, method: str) -> None:
         path = self._url.partition(b"?")[0].decode("ascii", "replace")
         if not self._is_ours():
             text = "this node is not called by that name"
