@@ -256,6 +256,9 @@ class MovesUnderFaults:
         cluster.controller.decide(AdvanceMoves())
         await cluster.until(lambda: is_over(cluster), 120)
         acked = set(self.acked)
+        # A new leader shows messages when its replicas have said what they have.
+        partition = cluster.partition(cluster.leader("orders"), "orders")
+        await cluster.until(lambda: partition.visible_offset == partition.log.end_offset)
         read = await values_at(cluster.leader("orders"))
         assert [value for value in read if value in acked] == self.acked
         replicas = [cluster.nodes[name] for name in cluster.record("orders").replicas]
