@@ -112,3 +112,28 @@ def test_an_embedded_broker_needs_no_key(tmp_path: Path) -> None:
         client.create_topic("orders", partitions=1)
         assert client.whoami().principal == "embedded"
         assert client.make_key("later", roles=["admin"]).secret.startswith("gq_")
+
+
+def test_the_first_admin_is_made_with_the_bootstrap_key(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The request that ends its own credential is answered: its secret is told only this once."""
+    broker = BrokerProcess(tmp_path / "data", GOQUEUE_AUTH_ENABLED="true")
+    bootstrap = tmp_path / "data" / "meta" / "bootstrap.key"
+    try:
+        monkeypatch.setenv("GOQUEUE_SERVER", broker.native)
+        monkeypatch.setenv("GOQUEUE_API_KEY", bootstrap.read_text().strip())
+        made = run("key", "make", "ops", "--role", "admin", "-o", "json")
+        assert made.code == 0, made.err
+        monkeypatch.setenv("GOQUEUE_API_KEY", made.data["key"])
+        known = run("whoami", "-o", "json")
+        rotated = run("key", "rotate", made.data["id"], "--overlap", "0s", "-o", "json")
+        assert rotated.code == 0, rotated.err
+        monkeypatch.setenv("GOQUEUE_API_KEY", rotated.data["key"])
+        revoked = run("key", "revoke", made.data["id"], "--force")
+    finally:
+        assert broker.stop() == 0
+
+    assert known.data["principal"] == made.data["id"]
+    assert not bootstrap.exists()
+    assert revoked.code == 0, revoked.err

@@ -33,7 +33,7 @@ from goqueue.transport.native.budget import ByteBudget, ReplyRoom
 from goqueue.transport.native.departure import Departure
 from goqueue.transport.native.dispatch import Dispatch
 from goqueue.transport.native.held_files import HeldFiles
-from goqueue.transport.native.waits import end_waits, packed
+from goqueue.transport.native.waits import LAST_REPLIES_SECONDS, end_waits, packed
 from goqueue.transport.unsent import keep_little_unsent
 from goqueue.wire.calls import Call
 from goqueue.wire.packet import Buffer, Kind, Operation, Packet, PacketReader
@@ -190,12 +190,12 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     def rejudge(self) -> None:
-        """End what waits and is permitted no more; without a valid credential end everything."""
+        """End what waits and is permitted no more; without a valid credential end the rest soon."""
+        end_waits(self._dispatch, self._session, self._tasks, self._write_error)
         ended = self._session.end()
-        if ended is None:
-            end_waits(self._dispatch, self._session, self._tasks, self._write_error)
-        else:
-            self.refuse(ended)
+        if ended is not None:
+            # A request that ended the credential of its own connection is answered before.
+            asyncio.get_running_loop().call_later(LAST_REPLIES_SECONDS, self.refuse, ended)
 
     def refuse(self, error: GoQueueError) -> None:
         """Say why and end the connection: its stream cannot be trusted any more."""

@@ -13,6 +13,10 @@ WAITS: Final = frozenset({Operation.POLL, Operation.NEXT, Operation.FETCH, Opera
 """Requests that may wait for something to happen; all others end by themselves soon."""
 
 
+LAST_REPLIES_SECONDS: Final = 0.25
+"""How long requests that were admitted may be answered when their credential has ended."""
+
+
 def end_waits(
     dispatch: Dispatch,
     session: Session,
