@@ -43,7 +43,13 @@ def test_real_nodes_join_and_one_is_removed(tmp_path: Path) -> None:
         assert status == 409, refused
         assert "replicas of" in refused["error"]
         told = run_process(
-            "cluster", "remove", "n1", "--move-replicas", "--node", cluster.nodes["n2"].cluster
+            "cluster",
+            "remove",
+            "n1",
+            "--move-replicas",
+            "--force",
+            "--node",
+            cluster.nodes["n2"].cluster,
         )
         assert told.code == 0, told
         assert cluster.nodes["n1"].end(0) != 0, "it was not asked to stop"

@@ -8,7 +8,7 @@ import typer
 
 from goqueue.cli.cluster_port import KeyOption, NodeOption, ask
 from goqueue.cli.output import print_data, remark
-from goqueue.cli.session import Session, command
+from goqueue.cli.session import Session, command, confirm
 
 LOOK_SECONDS: Final = 0.5
 
@@ -17,6 +17,7 @@ Move = Annotated[
     bool, typer.Option("--move-replicas", help="Move what it holds to other nodes first.")
 ]
 Cancel = Annotated[bool, typer.Option("--cancel", help="Let it stay after all.")]
+Force = Annotated[bool, typer.Option("-f", "--force", help="Do not ask.")]
 Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it is removed.")]
 
 
@@ -32,6 +33,7 @@ def remove(
     move_replicas: Move = False,
     cancel: Cancel = False,
     wait: Wait = True,
+    force: Force = False,
     node: NodeOption = None,
     key_file: KeyOption = None,
 ) -> None:
@@ -39,6 +41,8 @@ def remove(
 
     Example: goqueue cluster remove node-3 --move-replicas
     """
+    if not cancel:
+        confirm(f"{name} is removed for good, with its data directory.", is_forced=force)
     body = {"node_id": name, "move_replicas": move_replicas, "cancel": cancel}
     begun = ask(session, "/cluster/remove", node, key_file, body=body)
     if cancel:

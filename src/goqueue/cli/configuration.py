@@ -181,9 +181,9 @@ def set_context(
 ) -> None:
     """Remember a broker under a name, or change what is remembered."""
     tls = TlsTarget(
-        ca=tls_ca or "",
-        cert=tls_cert or "",
-        key=tls_key or "",
+        ca=_file(tls_ca, "--tls-ca"),
+        cert=_file(tls_cert, "--tls-cert"),
+        key=_file(tls_key, "--tls-key"),
         pin=tls_pin or "",
         server_name=tls_server_name or "",
     )
@@ -203,6 +203,16 @@ def set_context(
     contexts.targets[name] = new
     save_contexts(contexts)
     _done(session, f"context {name} saved", {"name": name, **new.plain(hide_key=True)})
+
+
+def _file(text: str | None, option: str) -> str:
+    """Return the whole path of a file: commands are run in any directory."""
+    if text is None:
+        return ""
+    path = Path(text).expanduser().resolve()
+    if not path.is_file():
+        raise usage(f"{option}: there is no file {path}")
+    return str(path)
 
 
 def _read_server(server: str) -> str:

@@ -41,7 +41,9 @@ _HINTS: Final = {
     "pipeline_running": "`goqueue pipeline status` tells how it stands, `stop` ends it",
     "pipeline_unknown": "`goqueue pipeline list` shows those there are, --state names the folder",
     "spark_missing": "pip install 'goqueue[spark]' brings PySpark and a Java",
-    "wrong_port": "--server names the native port, which `goqueue serve` prints when it starts",
+    "wrong_port": "--server names the native port; goqueues://host:port speaks TLS to it",
+    "untrusted_broker": "--tls-ca or --tls-pin of `goqueue config set-context` say whom to trust",
+    "unauthenticated": "give a key by GOQUEUE_API_KEY, or `config set-context --api-key-file FILE`",
     "protocol_error": "something that is not GoQueue seems to listen at this address",
 }
 _REWORDED: Final = (

@@ -31,6 +31,7 @@ Names = Annotated[
 ]
 Days = Annotated[int, typer.Option(min=1, max=DAYS_MAX, help="How long it is valid.")]
 Subject = Annotated[str, typer.Argument(help="A PEM file, or the host:port of a broker.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace a certificate that is there.")]
 Cert = Annotated[Path, typer.Option("--cert", help="PEM file with the certificate.")]
 Key = Annotated[Path, typer.Option("--key", help="PEM file with its private key.")]
 Ca = Annotated[Path | None, typer.Option("--ca", help="PEM file with authorities.")]
@@ -45,7 +46,14 @@ def register(app: typer.Typer) -> None:
     app.add_typer(tls, name="tls")
 
 
-def make(session: Session, folder: Folder, names: Names = None, days: Days = 365) -> None:
+def make(
+    session: Session,
+    folder: Folder,
+    *,
+    names: Names = None,
+    days: Days = 365,
+    force: Force = False,
+) -> None:
     """Make a certificate that a private authority vouches for.
 
     The authority, ca.pem and ca-key.pem, is made once in the same directory. Give ca.pem to
@@ -56,17 +64,22 @@ def make(session: Session, folder: Folder, names: Names = None, days: Days = 365
 
     if not names:
         raise usage("a certificate is for a name", "--name broker.example --name 10.0.0.1")
+    strange = [one for one in names if not one.strip() or any(map(str.isspace, one))]
+    if strange:
+        raise usage(f"--name {strange[0]!r}: a host name or an address has no spaces")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     ca, ca_key = folder / f"{AUTHORITY}.pem", folder / f"{AUTHORITY}-key.pem"
     base = "".join(one if one.isalnum() or one in ".-_" else "_" for one in names[0])
     if base == AUTHORITY or base.startswith("."):
         raise usage(f"--name {names[0]}: the files would be those of the authority, or hidden")
+    cert, key = folder / f"{base}.pem", folder / f"{base}-key.pem"
+    if not force and (cert.exists() or key.exists()):
+        raise usage(f"{cert} is there already", "--force makes another one in its place")
     try:
         if not ca.exists():
             certificates.make_authority("GoQueue private authority").write(ca, ca_key)
         authority = certificates.read_authority(ca, ca_key)
         issued = certificates.make_certificate(names, authority=authority, days=days)
-        cert, key = folder / f"{base}.pem", folder / f"{base}-key.pem"
         issued.write(cert, key)
     except (OSError, ValueError) as error:
         raise Failure(f"no certificate was made: {error}", code="certificate_not_made") from error

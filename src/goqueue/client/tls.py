@@ -86,12 +86,15 @@ def explain(error: ssl.SSLError, where: str) -> GoQueueError:
 
 @cache
 def _context(options: TlsOptions) -> ssl.SSLContext:
+    named = options.ca
     try:
         context = ssl.create_default_context(cafile=options.ca or None)
         if options.cert:
+            named = f"{options.cert} with {options.key}"
             context.load_cert_chain(options.cert, options.key)
     except (OSError, ValueError) as error:
-        raise InvalidRequestError(f"tls: {error} (ca, cert or key)") from error
+        reason = "no certificates in it" if isinstance(error, ssl.SSLError) else error
+        raise InvalidRequestError(f"tls: {named} cannot be used: {reason}") from error
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols([PROTOCOL])
     if options.pin:

@@ -7,7 +7,7 @@ from goqueue.base.caller import ANONYMOUS, Caller
 from goqueue.base.deeds import Deed
 from goqueue.base.errors import ForbiddenError, InvalidRequestError
 from goqueue.core.security import commands
-from goqueue.core.security.access import ROLE_PREFIX, Principal
+from goqueue.core.security.access import Principal
 from goqueue.core.security.keys import (
     ID_DIGITS,
     ID_PREFIX,
@@ -18,7 +18,7 @@ from goqueue.core.security.keys import (
     is_key_id,
 )
 from goqueue.core.security.need import Need, read_kind, read_permission
-from goqueue.core.security.rule import Rule, read_effect, read_text
+from goqueue.core.security.rule import ROLE_PREFIX, Rule, read_effect, read_principal
 from goqueue.observability.events import LogEvent
 from goqueue.observability.logging import get_logger
 from goqueue.runtime.broker import Broker
@@ -180,7 +180,7 @@ class Credentials:
 
     def _named(self, principal: str, host: str) -> Principal:
         """Return somebody as rules mean it, by the name of rules: a key, or a role by itself."""
-        name = read_text(principal, field="principal")
+        name = read_principal(principal)
         if name.startswith(ROLE_PREFIX):
             return Principal(name=name, roles=(name.removeprefix(ROLE_PREFIX),), host=host)
         if not is_key_id(name):

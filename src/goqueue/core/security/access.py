@@ -14,9 +14,15 @@ from goqueue.base.deeds import Permission, ResourceKind
 from goqueue.base.names import is_internal
 from goqueue.core.security.need import ANY, Need
 from goqueue.core.security.roles import ROLES
-from goqueue.core.security.rule import Matcher, Rule, Scope, covers, is_within
+from goqueue.core.security.rule import (
+    ROLE_PREFIX,
+    Matcher,
+    Rule,
+    Scope,
+    covers,
+    is_within,
+)
 
-ROLE_PREFIX: Final = "role:"
 EVERYBODY: Final = frozenset({ANY})
 _SCHEMA_SUFFIXES: Final = ("", "-key", "-value")
 _READS: Final = frozenset({Permission.READ, Permission.DESCRIBE})

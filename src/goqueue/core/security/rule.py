@@ -16,7 +16,10 @@ from goqueue.base.deeds import Permission
 from goqueue.base.errors import InvalidRequestError
 from goqueue.base.security_limits import ACLS_MAX, KEY_HOSTS_MAX, TEXT_CHARACTERS_MAX
 from goqueue.core.security.need import ALL, ANY, Need, read_kind, read_permission
+from goqueue.core.security.roles import read_roles
 
+ROLE_PREFIX: Final = "role:"
+_PRINCIPAL: Final = re.compile(r"key_[0-9a-f]{16}|(cert|user|sub|group):[!-~]+", re.ASCII)
 _PRINTABLE: Final = re.compile(r"[!-~]+", re.ASCII)
 _PATTERN: Final = re.compile(r"[A-Za-z0-9._:#@/+*?-]+", re.ASCII)
 _WILD: Final = frozenset("*?")
@@ -137,13 +140,27 @@ def read_effect(text: str) -> bool:
     return text == "allow"
 
 
+def read_principal(text: str) -> str:
+    """Return a principal that a caller can have, or raise: other rules would protect nothing."""
+    found = read_text(text, field="principal")
+    role = found.removeprefix(ROLE_PREFIX) if found.startswith(ROLE_PREFIX) else None
+    if role is not None:
+        read_roles([role])
+    elif found != ANY and _PRINCIPAL.fullmatch(found) is None:
+        raise InvalidRequestError(
+            f"principal {found[:40]!a} is none that a caller has: write the id of a key (key_ and"
+            " 16 digits), role:NAME, cert:NAME, or * for every caller"
+        )
+    return found
+
+
 def check_rule(rule: Rule) -> Rule:
     """Return a rule from outside as it is kept, or raise naming the field that is wrong."""
     kind = rule.kind if rule.kind == ANY else read_kind(rule.kind).value
     operation = rule.operation if rule.operation == ALL else read_permission(rule.operation).value
     return msgspec.structs.replace(
         rule,
-        principal=read_text(rule.principal, field="principal"),
+        principal=read_principal(rule.principal),
         kind=kind,
         name=read_pattern(rule.name, field="resource_name"),
         operation=operation,
