@@ -25,6 +25,7 @@ EXAMPLES: dict[tuple[str, ...], tuple[str, ...]] = {
     ("topic", "list"): (),
     ("topic", "describe"): (TOPIC,),
     ("topic", "config"): (TOPIC, "retention_ms=1d"),
+    ("topic", "add-partitions"): (TOPIC, "4"),
     ("topic", "compact"): (TOPIC, "--dry-run"),
     ("produce",): (TOPIC, "-m", "hello", "--delay", "1h", "--delay-id", "later"),
     ("consume",): (TOPIC, "-n", "1", "--delayed", "show"),
@@ -94,9 +95,18 @@ ELSEWHERE = {
     ("pipeline", "new"),
     ("pipeline", "dlq-report"),
     ("pipeline", "trace-report"),
-    *(("cluster", name) for name in ("info", "health", "nodes")),
+    *(("cluster", name) for name in ("info", "health", "nodes", "rebalance", "remove")),
+    *(
+        ("cluster", "reassign", name)
+        for name in ("start", "list", "status", "pause", "resume", "cancel")
+    ),
+    *(("key", name) for name in ("make", "list", "rotate", "revoke")),
+    *(("acl", name) for name in ("add", "list", "remove", "test")),
+    ("whoami",),
+    *(("tls", name) for name in ("make", "show", "check")),
 }
-"""What needs Spark, a message with a story or a cluster: those have tests of their own."""
+"""What needs Spark, a message with a story, a cluster, keys or certificates: those have tests of
+their own."""
 
 SERVE = ("serve",)
 
