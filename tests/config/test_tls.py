@@ -121,3 +121,38 @@ def test_a_self_signed_certificate_is_kept(tmp_path: Path) -> None:
     assert files.cert.read_bytes() == first
     assert files.key.stat().st_mode & 0o077 == 0
     assert files.server_context("goqueue/1").minimum_version == ssl.TLSVersion.TLSv1_2
+
+
+@pytest.mark.parametrize(
+    ("listener", "settings", "is_told"),
+    [
+        ("10.0.0.1:7000", {}, True),
+        ("10.0.0.1:7000", {"tls.behind_proxy": "true"}, False),
+        ("127.0.0.1:7000", {}, False),
+    ],
+)
+def test_callers_are_not_passed_on_in_the_clear(
+    tmp_path: Path, listener: str, settings: dict[str, str], *, is_told: bool
+) -> None:
+    """Where keys are asked for, nodes speak TLS beyond this machine."""
+    key = tmp_path / "cluster.key"
+    key.touch(mode=0o600)
+    key.write_text("k" * 32)
+    given = {
+        "auth.enabled": "true",
+        "cluster.enabled": "true",
+        "cluster.peers": "a@127.0.0.1:7001",
+        "cluster.key_file": str(key),
+        "listeners.internal": listener,
+    }
+    found = ""
+    try:
+        load_config(
+            flags={"data_dir": str(tmp_path / "data")},
+            environment={},
+            assignments={**given, **settings},
+        )
+    except InvalidConfigError as error:
+        found = error.message
+
+    assert ("somebody on the way could speak for callers" in found) is is_told

@@ -22,6 +22,19 @@ def listener_problems(config: BrokerConfig, sources: Mapping[str, str]) -> Itera
     ):
         if not address.is_loopback:
             yield from _open_door(config, key, address, sources[field])
+    yield from _open_peers(config, sources["cluster_listener"])
+
+
+def _open_peers(config: BrokerConfig, source: str) -> Iterator[str]:
+    """Yield why keys must not be asked for while nodes could be spoken for by others."""
+    peers = parse_address(config.cluster_listener)
+    is_safe = config.tls_enabled or config.tls_behind_proxy or peers.is_loopback
+    if config.cluster_enabled and config.auth_enabled and not is_safe:
+        yield (
+            f"listeners.internal: {peers} can be reached from other machines, and without TLS"
+            " somebody on the way could speak for callers: switch tls.enabled on, or set"
+            f" tls.behind_proxy where the network between the nodes is protected ({source})"
+        )
 
 
 def _open_door(config: BrokerConfig, key: str, address: Address, source: str) -> Iterator[str]:
