@@ -1,6 +1,6 @@
 """Identities and ordinals that must never be confused with one another."""
 
-from typing import NamedTuple, NewType
+from typing import Final, NamedTuple, NewType
 
 Offset = NewType("Offset", int)
 """Position of a message in its partition. The first message has offset 0."""
@@ -19,6 +19,8 @@ ProducerId = NewType("ProducerId", int)
 
 Epoch = NewType("Epoch", int)
 """Life of a producer id, or of a partition under one leader. A newer one fences the older ones."""
+NO_EPOCH: Final = Epoch(-1)
+"""The epoch of a message that is not there, or that is older than every epoch known."""
 
 Sequence = NewType("Sequence", int)
 """Ordinal of a message among those one producer life sent to one partition, from 0."""

@@ -5,9 +5,8 @@ import os
 from goqueue.base.deeds import Deed
 from goqueue.base.errors import GoQueueError
 from goqueue.base.grant import Grant
-from goqueue.base.ids import Offset
+from goqueue.base.ids import NO_EPOCH, Offset
 from goqueue.base.units import MiB
-from goqueue.core.replication.epochs import NO_EPOCH
 from goqueue.runtime.broker import Broker
 from goqueue.runtime.log import fetch
 from goqueue.runtime.log.isolation import Isolation

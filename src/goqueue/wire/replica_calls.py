@@ -19,6 +19,7 @@ from goqueue.base.cluster_limits import (
 )
 from goqueue.base.errors import ProtocolError
 from goqueue.base.ids import (
+    NO_EPOCH,
     Epoch,
     NodeEpoch,
     NodeId,
@@ -34,7 +35,7 @@ from goqueue.base.limits import (
     NAME_CHARACTERS_MAX,
     PARTITIONS_MAX,
 )
-from goqueue.core.replication.epochs import NO_EPOCH, EpochEnd, EpochStart
+from goqueue.core.replication.epochs import EpochEnd, EpochStart
 from goqueue.core.replication.leader import ProposeIsr
 from goqueue.core.replication.replica import (
     AlterOutcome,

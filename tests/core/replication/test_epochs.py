@@ -5,9 +5,8 @@ from random import Random
 import pytest
 
 from goqueue.base.errors import CorruptFrameError
-from goqueue.base.ids import Epoch, Offset
+from goqueue.base.ids import NO_EPOCH, Epoch, Offset
 from goqueue.core.replication.epochs import (
-    NO_EPOCH,
     EpochEnd,
     EpochHistory,
     EpochStart,

@@ -1,7 +1,7 @@
 """A follower believes its leader's epochs, reports its own disk, and shows what both allow."""
 
-from goqueue.base.ids import Epoch, NodeId, Offset
-from goqueue.core.replication.epochs import NO_EPOCH, EpochEnd, EpochStart
+from goqueue.base.ids import NO_EPOCH, Epoch, NodeId, Offset
+from goqueue.core.replication.epochs import EpochEnd, EpochStart
 from goqueue.core.replication.follower import (
     AppendFrames,
     FollowerEffect,

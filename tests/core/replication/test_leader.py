@@ -3,8 +3,8 @@
 import pytest
 
 from goqueue.base.errors import NotEnoughReplicasError, NotLeaderError
-from goqueue.base.ids import Epoch, NodeEpoch, NodeId, Offset, PartitionEpoch
-from goqueue.core.replication.epochs import NO_EPOCH, EpochStart
+from goqueue.base.ids import NO_EPOCH, Epoch, NodeEpoch, NodeId, Offset, PartitionEpoch
+from goqueue.core.replication.epochs import EpochStart
 from goqueue.core.replication.leader import (
     PROPOSAL_RETRY_MS,
     GroupLeader,

@@ -6,8 +6,8 @@ from itertools import pairwise
 import pytest
 
 from goqueue.base.cluster_limits import REPLICA_PARTS_MAX, REPLICA_SHARE_BYTES_MIN
-from goqueue.base.ids import Epoch, Offset, PartitionId, TopicName, TopicPartition
-from goqueue.core.replication.epochs import NO_EPOCH, EpochStart
+from goqueue.base.ids import NO_EPOCH, Epoch, Offset, PartitionId, TopicName, TopicPartition
+from goqueue.core.replication.epochs import EpochStart
 from goqueue.core.replication.feed import FeedSession, FeedShare, RequestFate, unknown_session
 from goqueue.core.replication.replica import (
     DATA_LOG,

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from goqueue.base.ids import NodeEpoch, NodeId, Offset
-from goqueue.core.replication.epochs import NO_EPOCH, EpochStart
+from goqueue.base.ids import NO_EPOCH, NodeEpoch, NodeId, Offset
+from goqueue.core.replication.epochs import EpochStart
 from goqueue.core.replication.leader import PROPOSAL_RETRY_MS, GroupLeader, ProposeIsr
 from goqueue.core.replication.replica import (
     DATA_LOG,

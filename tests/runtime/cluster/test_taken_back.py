@@ -1,7 +1,6 @@
 """A reader that has seen messages which an unclean election lost is told, and not misled."""
 
-from goqueue.base.ids import Offset
-from goqueue.core.replication.epochs import NO_EPOCH
+from goqueue.base.ids import NO_EPOCH, Offset
 from goqueue.runtime.log.fetch import Fetched, FetchPart, fetch
 from goqueue.storage.log_notes import Gap
 from tests.runtime.cluster.replica_steps import (

@@ -16,10 +16,7 @@ import msgspec
 
 from goqueue.base.cluster_limits import LEADER_EPOCHS_MAX
 from goqueue.base.errors import CorruptFrameError
-from goqueue.base.ids import Epoch, Offset
-
-NO_EPOCH: Final = Epoch(-1)
-"""The epoch of a message that is not there, or that is older than every epoch known."""
+from goqueue.base.ids import NO_EPOCH, Epoch, Offset
 
 _NUMBER_MAX: Final = 2**62
 _encode: Final = msgspec.msgpack.Encoder().encode

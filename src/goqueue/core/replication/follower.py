@@ -12,8 +12,8 @@ answers that say otherwise are late, and are not believed.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from goqueue.base.ids import Epoch, NodeId, Offset
-from goqueue.core.replication.epochs import NO_EPOCH, EpochStart
+from goqueue.base.ids import NO_EPOCH, Epoch, NodeId, Offset
+from goqueue.core.replication.epochs import EpochStart
 from goqueue.core.replication.replica import (
     FetchAnswer,
     FetchOutcome,

@@ -3,10 +3,9 @@
 from typing import Final, Protocol
 
 from goqueue.base.errors import InvalidRequestError
-from goqueue.base.ids import Epoch, NodeEpoch, NodeId, Offset, TopicPartition
+from goqueue.base.ids import NO_EPOCH, Epoch, NodeEpoch, NodeId, Offset, TopicPartition
 from goqueue.core.record.frame import read_header
 from goqueue.core.record.hole import encode_holes, hole_rows
-from goqueue.core.replication.epochs import NO_EPOCH
 from goqueue.core.replication.feed import FeedShare
 from goqueue.core.replication.leader import GroupLeader
 from goqueue.core.replication.replica import (

@@ -12,8 +12,7 @@ import asyncio
 from collections.abc import Mapping
 
 from goqueue.base.errors import GoQueueError, NotLeaderError
-from goqueue.base.ids import Epoch, NodeId, Offset
-from goqueue.core.replication.epochs import NO_EPOCH
+from goqueue.base.ids import NO_EPOCH, Epoch, NodeId, Offset
 from goqueue.core.replication.follower import AppendFrames, GroupFollower, RestartLog
 from goqueue.core.replication.leader import (
     GroupLeader,

@@ -11,11 +11,10 @@ from goqueue.base.deeds import Deed
 from goqueue.base.errors import GoQueueError
 from goqueue.base.fast_path import fast_path
 from goqueue.base.grant import Grant
-from goqueue.base.ids import Offset, PartitionId
+from goqueue.base.ids import NO_EPOCH, Offset, PartitionId
 from goqueue.base.limits import HIDDEN_RANGES_MAX
 from goqueue.base.units import KiB
 from goqueue.core.record.hole import empty_offsets
-from goqueue.core.replication.epochs import NO_EPOCH
 from goqueue.runtime.log.isolation import PLAIN, Isolation, hidden_ranges, look, ranges_of
 from goqueue.runtime.log.partition import Partition
 from goqueue.runtime.log.topic import Topic

@@ -11,13 +11,16 @@ from collections import deque
 from collections.abc import Iterable
 from enum import Enum
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from goqueue.base.errors import GoQueueError, NotLeaderError, StorageFailedError
-from goqueue.base.ids import Epoch, Offset
-from goqueue.core.replication.epochs import NO_EPOCH, EpochHistory
+from goqueue.base.ids import NO_EPOCH, Epoch, Offset
 from goqueue.storage.log_notes import Gap
 from goqueue.storage.partition_log import PartitionLog
+
+if TYPE_CHECKING:
+    # A broker by itself loads nothing of replicas.
+    from goqueue.core.replication.epochs import EpochHistory
 
 
 class Role(Enum):
@@ -64,7 +67,7 @@ class Replication(Protocol):
         ...
 
     @property
-    def epochs(self) -> EpochHistory:
+    def epochs(self) -> "EpochHistory":
         """Which epoch each message of this node's log was written in."""
         ...
 
